@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scores and sums of values for ops/cpu/attend_rows.h on 8 lanes: an element of a key goes to
+// Scores and sums of values for ops/cpu/attend_floats.h on 8 lanes: an element of a key goes to
 // lane i mod 16 in one chain a lane, lanes meet as in ops/tensor/lanes.h, and a column of `o` is
-// one chain over the positions. Queries are floats, each row padded with zeros to whole sixteens,
-// of which the even elements stand before the odd ones: [head][latent], then [head][rope]. Included
-// by ops/cpu/avx2/kernels_avx2.cc only.
+// one chain over the positions. Of sixteen elements of a query the even ones stand before the odd
+// ones. Included by ops/cpu/avx2/kernels_avx2.cc only.
 //
 // A key and a value become floats once for four heads, by a shift and a mask for sixteen elements
 // (ops/cpu/avx2/tile_avx2.h).
@@ -13,9 +12,8 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <limits>
 
-#include "ops/cpu/attend_rows.h"
+#include "ops/cpu/attend_floats.h"
 #include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/kernels.h"
@@ -40,10 +38,6 @@ constexpr size_t kTileScores = 4;
     return {EightWords::low_half(words), EightWords::high_half(words)};
 }
 
-inline float* query_floats(const HeadsState& s) {
-    return reinterpret_cast<float*>(s.query);
-}
-
 inline void expand_queries(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
     for (size_t head = 0; head < num_heads; ++head, rows += count) {
         for (size_t i = 0; i < count; i += 16, floats += 16) {
@@ -52,15 +46,6 @@ inline void expand_queries(const Bf16* rows, size_t num_heads, size_t count, flo
             _mm256_storeu_ps(floats + 8, values.odd);
         }
     }
-}
-
-void begin_heads_avx2(const HeadQueries& q, const HeadsState& s) {
-    float* floats = query_floats(s);
-    expand_queries(q.query, s.num_heads, s.latent, floats);
-    expand_queries(q.query_rope, s.num_heads, s.rope, floats + s.num_heads * query_width(s.latent));
-    std::fill_n(s.maximum, s.num_heads, -std::numeric_limits<float>::infinity());
-    std::fill_n(s.sum, s.num_heads, 0.0f);
-    std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
 }
 
 // sums[head · positions + position] += query · key, lane by lane. Keys lie `count` elements apart.
@@ -115,9 +100,8 @@ void score_tile(const HeadsState& s, const AttendBlock& b, size_t head, size_t f
     unrolled<kTileScores>([&](size_t i) __attribute__((always_inline)) {
         sums[i] = {EightWords::zero(), EightWords::zero()};
     });
-    const float* latent = query_floats(s) + head * query_width(s.latent);
-    const float* rope =
-        query_floats(s) + s.num_heads * query_width(s.latent) + head * query_width(s.rope);
+    const float* latent = latent_floats(s, head);
+    const float* rope = rope_floats(s, head);
     add_products<kHeads, kPositions>(latent, b.ckv + first * s.latent, s.latent, sums);
     add_products<kHeads, kPositions>(rope, b.kr + first * s.rope, s.rope, sums);
     float scores[kTileScores];
@@ -127,33 +111,6 @@ void score_tile(const HeadsState& s, const AttendBlock& b, size_t head, size_t f
             s.scores[(head + h) * kAttentionBlock + first + p] = scores[h * kPositions + p];
         });
     });
-}
-
-template <size_t kHeads>
-void score_heads(const HeadsState& s, const AttendBlock& b, size_t head) {
-    constexpr size_t kPositions = kTileScores / kHeads;
-    size_t first = 0;
-    for (; first + kPositions <= b.num_positions; first += kPositions) {
-        score_tile<kHeads, kPositions>(s, b, head, first);
-    }
-    for (; first < b.num_positions; ++first) score_tile<kHeads, 1>(s, b, head, first);
-}
-
-// Calls body.template operator()<count>(head) for the heads of a block, four at once while there
-// are as many.
-template <typename Body>
-[[gnu::always_inline]] inline void for_each_heads(const HeadsState& s,
-                                                  const AttendBlock& b,
-                                                  const Body& body) {
-    const size_t last = b.end_of_heads(s);
-    size_t head = b.first_head;
-    for (; head + 4 <= last; head += 4) body.template operator()<4>(head);
-    for (; head + 2 <= last; head += 2) body.template operator()<2>(head);
-    for (; head < last; ++head) body.template operator()<1>(head);
-}
-
-void scores_avx2(const HeadsState& s, const AttendBlock& b) {
-    for_each_heads(s, b, [&]<size_t kHeads>(size_t head) { score_heads<kHeads>(s, b, head); });
 }
 
 // o = o · alpha, then o += p · values, positions ascending; kBlocks times 16 columns, or the last
@@ -193,28 +150,38 @@ void accumulate_columns(const HeadsState& s,
     });
 }
 
-void accumulate_avx2(const HeadsState& s, const AttendBlock& b) {
-    float p[kHeadsMax * kAttentionBlock];
-    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
-        for (size_t i = head * kAttentionBlock; i < (head + 1) * kAttentionBlock; ++i) {
-            p[i] = to_float(s.p[i]);
-        }
+// What ops/cpu/attend_floats.h asks for.
+struct AttendAvx2 {
+    static constexpr size_t kHeadsMost = 4;
+    static constexpr size_t kBlockColumns = 16;
+    template <size_t kHeads>
+    static constexpr size_t kPositions = kTileScores / kHeads;
+    // Few heads have too few sums for the products to follow each other closely.
+    template <size_t kHeads>
+    static constexpr size_t kBlocks = 4 / kHeads;
+
+    static void expand(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
+        expand_queries(rows, num_heads, count, floats);
     }
-    for_each_heads(s, b, [&]<size_t kHeads>(size_t head) {
-        // Few heads have too few sums for the products to follow each other closely.
-        constexpr size_t kBlocks = 4 / kHeads;
-        size_t column = 0;
-        for (; column + 16 * kBlocks <= s.latent; column += 16 * kBlocks) {
-            accumulate_columns<kHeads, kBlocks, true>(s, b, p, head, column, 16);
-        }
-        for (; column + 16 <= s.latent; column += 16) {
-            accumulate_columns<kHeads, 1, true>(s, b, p, head, column, 16);
-        }
-        if (column < s.latent) {
-            accumulate_columns<kHeads, 1, false>(s, b, p, head, column, s.latent - column);
-        }
-    });
-}
+    template <size_t kHeads, size_t kPositions>
+    static void score(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
+        score_tile<kHeads, kPositions>(s, b, head, first);
+    }
+    template <size_t kHeads, size_t kBlocks>
+    static void add(
+        const HeadsState& s, const AttendBlock& b, const float* p, size_t head, size_t column) {
+        accumulate_columns<kHeads, kBlocks, true>(s, b, p, head, column, kBlockColumns);
+    }
+    template <size_t kHeads>
+    static void add_last(const HeadsState& s,
+                         const AttendBlock& b,
+                         const float* p,
+                         size_t head,
+                         size_t column,
+                         size_t left) {
+        accumulate_columns<kHeads, 1, false>(s, b, p, head, column, left);
+    }
+};
 
 }  // namespace
 }  // namespace afd::ops::cpu

@@ -39,7 +39,7 @@ const Kernels& avx2_kernels() {
         table.shape.fp8_rows = EightWords::kFp8Rows;
         table.shape.fp8_product_rows = 4;
         table.fp8_tile = fp8_tile_fma<EightWords>;
-        table.attend_block = attend_block<scores_avx2, accumulate_avx2>;
+        table.attend_block = attend_block<float_scores<AttendAvx2>, float_sums<AttendAvx2>>;
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
         table.unpack_int4 = unpack_nibble_words<EightWords, 1, Nibble::kInt4>;
@@ -54,7 +54,7 @@ const Kernels& avx2_kernels() {
         table.swiglu_tile = swiglu_tile;
         table.swiglu_row = swiglu_row;
         table.softmax_step = softmax_step;
-        table.begin_heads = begin_heads_avx2;
+        table.begin_heads = begin_float_heads<AttendAvx2>;
         table.finish_heads = finish_heads;
         table.quantise_bf16 = quantise_rows<Bf16>;
         table.quantise_fp16 = quantise_rows<Fp16>;

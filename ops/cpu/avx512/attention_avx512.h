@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scores and sums of values for ops/cpu/attend_rows.h on 16 lanes, with the bits of class avx2: an
-// element of a key goes to lane i mod 16 in one chain a lane, lanes meet as in ops/tensor/lanes.h,
-// and a column of `o` is one chain over the positions. Queries are floats, each row padded with
-// zeros to whole registers: [head][latent], then [head][rope]. Included by
+// Scores and sums of values for ops/cpu/attend_floats.h on 16 lanes, with the bits of class avx2:
+// an element of a key goes to lane i mod 16 in one chain a lane, lanes meet as in
+// ops/tensor/lanes.h, and a column of `o` is one chain over the positions. Included by
 // ops/cpu/avx512/kernels_avx512.cc only.
 //
 // What makes floats of bf16 takes the ports of the multiplier, so a key and a value become floats
@@ -13,9 +12,8 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <limits>
 
-#include "ops/cpu/attend_rows.h"
+#include "ops/cpu/attend_floats.h"
 #include "ops/cpu/avx512/tile_avx512.h"
 #include "ops/cpu/avx512/words_avx512.h"
 #include "ops/cpu/kernels.h"
@@ -41,10 +39,6 @@ inline constexpr size_t kTilePositions = kHeads == 1 ? 8 : kTileSums / kHeads;
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-inline float* query_floats(const HeadsState& s) {
-    return reinterpret_cast<float*>(s.query);
-}
-
 inline void expand_queries(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
     const size_t width = query_width(count);
     for (size_t head = 0; head < num_heads; ++head) {
@@ -53,15 +47,6 @@ inline void expand_queries(const Bf16* rows, size_t num_heads, size_t count, flo
                              load_values(rows + head * count + i, count - i));
         }
     }
-}
-
-void begin_heads_avx512(const HeadQueries& q, const HeadsState& s) {
-    float* floats = query_floats(s);
-    expand_queries(q.query, s.num_heads, s.latent, floats);
-    expand_queries(q.query_rope, s.num_heads, s.rope, floats + s.num_heads * query_width(s.latent));
-    std::fill_n(s.maximum, s.num_heads, -std::numeric_limits<float>::infinity());
-    std::fill_n(s.sum, s.num_heads, 0.0f);
-    std::fill_n(s.o, s.num_heads * s.o_stride, 0.0f);
 }
 
 // sums[head · positions + position] += query · key, lane by lane. Keys lie `count` elements apart.
@@ -122,9 +107,8 @@ void score_tile(const HeadsState& s, const AttendBlock& b, size_t head, size_t f
     __m512 sums[kTileSums];
     unrolled<kTileSums>([&](size_t i)
                             __attribute__((always_inline)) { sums[i] = _mm512_setzero_ps(); });
-    const float* latent = query_floats(s) + head * query_width(s.latent);
-    const float* rope =
-        query_floats(s) + s.num_heads * query_width(s.latent) + head * query_width(s.rope);
+    const float* latent = latent_floats(s, head);
+    const float* rope = rope_floats(s, head);
     add_products<kHeads, kPositions>(latent, b.ckv + first * s.latent, s.latent, sums);
     add_products<kHeads, kPositions>(rope, b.kr + first * s.rope, s.rope, sums);
     alignas(64) float scores[kTileSums];
@@ -135,34 +119,6 @@ void score_tile(const HeadsState& s, const AttendBlock& b, size_t head, size_t f
             s.scores[(head + h) * kAttentionBlock + first + p] = scores[i % 4 * 4 + i / 4];
         });
     });
-}
-
-template <size_t kHeads>
-void score_heads(const HeadsState& s, const AttendBlock& b, size_t head) {
-    constexpr size_t kPositions = kTilePositions<kHeads>;
-    size_t first = 0;
-    for (; first + kPositions <= b.num_positions; first += kPositions) {
-        score_tile<kHeads, kPositions>(s, b, head, first);
-    }
-    for (; first < b.num_positions; ++first) score_tile<kHeads, 1>(s, b, head, first);
-}
-
-// Calls body.template operator()<count>(head) for the heads of a block, eight at once while there
-// are as many.
-template <typename Body>
-[[gnu::always_inline]] inline void for_each_heads(const HeadsState& s,
-                                                  const AttendBlock& b,
-                                                  const Body& body) {
-    const size_t last = b.end_of_heads(s);
-    size_t head = b.first_head;
-    for (; head + 8 <= last; head += 8) body.template operator()<8>(head);
-    for (; head + 4 <= last; head += 4) body.template operator()<4>(head);
-    for (; head + 2 <= last; head += 2) body.template operator()<2>(head);
-    for (; head < last; ++head) body.template operator()<1>(head);
-}
-
-void scores_avx512(const HeadsState& s, const AttendBlock& b) {
-    for_each_heads(s, b, [&]<size_t kHeads>(size_t head) { score_heads<kHeads>(s, b, head); });
 }
 
 // o = o · alpha, then o += p · values, positions ascending; kBlocks times 32 columns, or the last
@@ -214,29 +170,40 @@ void accumulate_columns(const HeadsState& s,
     });
 }
 
-void accumulate_avx512(const HeadsState& s, const AttendBlock& b) {
-    alignas(64) float p[kHeadsMax * kAttentionBlock];
-    for (size_t head = b.first_head; head < b.end_of_heads(s); ++head) {
-        for (size_t i = 0; i < kAttentionBlock; i += 16) {
-            const size_t at = head * kAttentionBlock + i;
-            _mm512_store_ps(p + at, load_values(s.p + at, 16));
-        }
+// What ops/cpu/attend_floats.h asks for.
+struct AttendAvx512 {
+    static constexpr size_t kHeadsMost = 8;
+    static constexpr size_t kBlockColumns = 32;
+    template <size_t kHeads>
+    static constexpr size_t kPositions = kTilePositions<kHeads>;
+    // Few heads have too few sums for the products to follow each other closely.
+    template <size_t kHeads>
+    static constexpr size_t kBlocks = kHeads >= 8   ? 1
+                                      : kHeads == 4 ? 2
+                                                    : 4;
+
+    static void expand(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
+        expand_queries(rows, num_heads, count, floats);
     }
-    for_each_heads(s, b, [&]<size_t kHeads>(size_t head) {
-        // Few heads have too few sums for the products to follow each other closely.
-        constexpr size_t kBlocks = kHeads >= 8 ? 1 : kHeads == 4 ? 2 : 4;
-        size_t column = 0;
-        for (; column + 32 * kBlocks <= s.latent; column += 32 * kBlocks) {
-            accumulate_columns<kHeads, kBlocks, true>(s, b, p, head, column, 32);
-        }
-        for (; column + 32 <= s.latent; column += 32) {
-            accumulate_columns<kHeads, 1, true>(s, b, p, head, column, 32);
-        }
-        if (column < s.latent) {
-            accumulate_columns<kHeads, 1, false>(s, b, p, head, column, s.latent - column);
-        }
-    });
-}
+    template <size_t kHeads, size_t kPositions>
+    static void score(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
+        score_tile<kHeads, kPositions>(s, b, head, first);
+    }
+    template <size_t kHeads, size_t kBlocks>
+    static void add(
+        const HeadsState& s, const AttendBlock& b, const float* p, size_t head, size_t column) {
+        accumulate_columns<kHeads, kBlocks, true>(s, b, p, head, column, kBlockColumns);
+    }
+    template <size_t kHeads>
+    static void add_last(const HeadsState& s,
+                         const AttendBlock& b,
+                         const float* p,
+                         size_t head,
+                         size_t column,
+                         size_t left) {
+        accumulate_columns<kHeads, 1, false>(s, b, p, head, column, left);
+    }
+};
 
 }  // namespace
 }  // namespace afd::ops::cpu

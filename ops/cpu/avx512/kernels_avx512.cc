@@ -45,8 +45,8 @@ const Kernels& avx512_kernels() {
         table.scale_tile = scale_tile;
         table.softmax_step = softmax_step;
         table.residual = kResidualKernels;
-        table.begin_heads = begin_heads_avx512;
-        table.attend_block = attend_block<scores_avx512, accumulate_avx512>;
+        table.begin_heads = begin_float_heads<AttendAvx512>;
+        table.attend_block = attend_block<float_scores<AttendAvx512>, float_sums<AttendAvx512>>;
         table.finish_heads = finish_heads;
         table.quantise_bf16 = quantise_rows<Bf16, MultiplyByFixedPoint>;
         table.quantise_fp16 = quantise_rows<Fp16, MultiplyByFixedPoint>;
