@@ -7,8 +7,8 @@
 //   bandwidth  eight publications of 16 rows in flight, against ucx_perftest's ucp_am_bw with
 //              messages of as many bytes
 //   windows    the same over windows that both processes map
-// Over TCP ucx_perftest runs as it comes and as afd sets UCX up (perftest_as_afd). What TCP does on
-// loopback depends on the congestion control, which is printed: bbr holds senders back there.
+// Over TCP ucx_perftest runs as it comes and as afd sets UCX up (perftest_as_afd). The congestion
+// control is printed: what TCP does on loopback depends on it.
 // Medians. Each figure is the best of a few runs that alternate with the peer's: a busy neighbour
 // only ever adds time. ucx_perftest is of Debian's ucx-utils (scripts/setup --bench).
 
