@@ -6,7 +6,7 @@
                    [--prompts 512] [--rounds 3]
 
 An attention worker and an FFN worker, a thread each: on one host over shared memory, on one host
-over UCX, and on two, the second of which is a network namespace behind a pair of devices (veth) that
+through memory and over UCX's TCP, and on two, the second of which is a network namespace behind a pair of devices (veth) that
 is as fast as memory: what several hosts cost before there is a network. Each row is the median of
 --rounds instances of each kind, started in turns. A prompt, of random tokens, is measured until its
 first token comes, through windows and in two phases. As root.
@@ -21,7 +21,10 @@ from wire import Veth
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 THREADS = ["--attention-threads", "1", "--ffn-threads", "1"]
-KINDS = ("shared memory", "ucx", "two hosts")
+KINDS = ("shared memory", "memory", "ucx", "two hosts")
+OVER = {"shared memory": [],
+        "memory": ["--transport", "ucx", "--ucx-devices", "lo"],
+        "ucx": ["--transport", "ucx", "--ucx-devices", "lo", "--ucx-neighbours", "ucx"]}
 DISPATCHES = ("window", "two_phase")
 
 
@@ -30,8 +33,7 @@ def with_hosts(options: argparse.Namespace, model: pathlib.Path, kind: str, flag
     if kind == "two hosts":
         with Veth() as wire, Hosts(options.bin, model, wire, [*THREADS, *flags]) as hosts:
             return measure(hosts)
-    over = ["--transport", "ucx", "--ucx-devices", "lo"] if kind == "ucx" else []
-    with Hosts(options.bin, model, None, [*THREADS, *flags, *over]) as hosts:
+    with Hosts(options.bin, model, None, [*THREADS, *flags, *OVER[kind]]) as hosts:
         return measure(hosts)
 
 
@@ -43,7 +45,7 @@ def row(options: argparse.Namespace, model: pathlib.Path, name: str, flags: list
             found[kind].append(with_hosts(options, model, kind, flags, measure))
     medians = [statistics.median(found[kind]) for kind in KINDS]
     print(f"{model.name:12} {name:22} " + " ".join(f"{each:14.1f}" for each in medians)
-          + f"  {medians[1] / medians[0]:.2f} {medians[2] / medians[0]:.2f}", flush=True)
+          + "  " + " ".join(f"{each / medians[0]:.2f}" for each in medians[1:]), flush=True)
 
 
 def main() -> None:

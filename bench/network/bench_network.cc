@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// bench_network [--short]: windows over UCX, a session and a rank as two processes of this host.
+// bench_network [--short] [WAY]: windows over UCX and through memory, a session and a rank as two
+// processes of this host. WAY: only this one of the ways that it prints.
 //
 //   latency    one row of 14 KiB there and one back, each way: half the round trip, as
 //              ucx_perftest counts its ucp_am_lat over the same transport, in the same run
@@ -147,12 +148,20 @@ std::string congestion_control() {
 
 int main(int argc, char** argv) {
     using afd::bench::Way;
-    const int num_runs = argc > 1 && std::string_view(argv[1]) == "--short" ? 1 : 5;
+    std::vector<std::string_view> arguments(argv + 1, argv + argc);
+    const bool is_short = std::erase(arguments, "--short") > 0;
+    const int num_runs = is_short ? 1 : 5;
+    const auto is_wanted = [&](std::string_view way) {
+        return arguments.empty() || arguments.front() == way;
+    };
     std::printf("{\"num_cores\": %u, \"tcp_congestion_control\": \"%s\"}\n",
                 std::thread::hardware_concurrency(),
                 afd::bench::congestion_control().c_str());
-    afd::bench::report_windows(num_runs);
-    const std::array<Way, 2> ways = {
+    if (is_wanted("windows")) afd::bench::report_windows(num_runs);
+    const std::array<Way, 3> ways = {
+        Way{"memory",
+            {.transports = "tcp", .devices = "lo", .near_by_memory = true},
+            "UCX_TLS=sm,self"},
         Way{"ucx tcp",
             {.transports = "tcp", .devices = "lo"},
             "UCX_TLS=tcp UCX_NET_DEVICES=lo",
@@ -160,6 +169,8 @@ int main(int argc, char** argv) {
         Way{"ucx shared memory",
             {.transports = "tcp,sm,self", .devices = "lo", .tells_failures = false},
             "UCX_TLS=sm,self"}};
-    for (const Way& way : ways) afd::bench::report(way, num_runs);
+    for (const Way& way : ways) {
+        if (is_wanted(way.name)) afd::bench::report(way, num_runs);
+    }
     return 0;
 }

@@ -9,6 +9,7 @@ namespace {
 
 nlohmann::ordered_json link_json(const Link& link) {
     return {{"is_open", link.is_open()},
+            {"is_near", link.is_near()},
             {"latency_ns", link.latency_ns()},
             {"bytes_per_s", link.bytes_per_s()},
             {"bytes_sent", link.bytes_sent()},

@@ -245,6 +245,7 @@ std::vector<std::string> link_row(const Worker& from, const Worker& to, const Li
             host_name(from),
             host_name(to),
             link.is_open() ? "open" : "down",
+            !link.is_open() ? "-" : link.is_near() ? "memory" : "ucx",
             latency_text(link.latency_ns()),
             bandwidth_text(link.bytes_per_s()),
             per_token_text(link.bytes_sent(), from.num_positions()),
@@ -262,6 +263,7 @@ std::string links_text(const Status& status) {
                                                    "HOST",
                                                    "TO HOST",
                                                    "STATE",
+                                                   "BY",
                                                    "ONE WAY",
                                                    "CARRIES",
                                                    "SENT A TOKEN",
@@ -273,7 +275,8 @@ std::string links_text(const Status& status) {
         }
     }
     if (rows.size() == 1) return "";
-    return "\n" + table_text(rows, {true, true, true, true, true, false, false, false, false});
+    return "\n" +
+           table_text(rows, {true, true, true, true, true, true, false, false, false, false});
 }
 
 }  // namespace

@@ -81,6 +81,7 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
         ucx.set_transports(config.ucx_transports);
         ucx.set_devices(config.ucx_devices);
         ucx.set_host(config.ucx_host);
+        ucx.set_near_by_memory(config.ucx_neighbours == Neighbours::kMemory);
     }
     return welcome;
 }

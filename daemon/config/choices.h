@@ -14,6 +14,8 @@ enum class Topology { kDisaggregated, kColocated };
 enum class Dispatch { kAuto, kWindow, kTwoPhase };
 // Over what rows travel between workers.
 enum class Transport { kSharedMemory, kUcx };
+// With messages of UCX: how workers of one host talk.
+enum class Neighbours { kMemory, kUcx };
 // Which side computes the shared experts.
 enum class SharedExperts { kFfn, kAttention };
 // Whose names metrics have beside ours.
@@ -25,6 +27,10 @@ constexpr std::string_view name_of(Topology topology) {
 
 constexpr std::string_view name_of(Transport transport) {
     return transport == Transport::kUcx ? "ucx" : "shared_memory";
+}
+
+constexpr std::string_view name_of(Neighbours neighbours) {
+    return neighbours == Neighbours::kUcx ? "ucx" : "memory";
 }
 
 constexpr std::string_view name_of(Dispatch dispatch) {

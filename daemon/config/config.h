@@ -32,6 +32,7 @@ struct Config {
     std::string ucx_transports;
     std::string ucx_devices;
     std::string ucx_host;
+    Neighbours ucx_neighbours;
     std::string attention_hosts;
     std::string ffn_hosts;
     std::string cluster_listen;

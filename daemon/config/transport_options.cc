@@ -28,6 +28,12 @@ std::vector<ConfigOption> transport_options() {
          "127.0.0.1",
          "",
          "transport = ucx: address of this host at which FFN workers listen"},
+        {.name = "ucx_neighbours",
+         .member = choice<&C::ucx_neighbours>(),
+         .default_text = "memory",
+         .unit = "",
+         .description = "transport = ucx: how workers of one host talk: memory, or ucx like others",
+         .choices = names_up_to(Neighbours::kUcx)},
     };
 }
 

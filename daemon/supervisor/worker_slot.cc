@@ -444,6 +444,7 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     for (const control::Link& link : links_.links()) {
         client::Link& shown = *status.add_links();
         shown.set_is_open(link.is_open());
+        shown.set_is_near(link.is_near());
         shown.set_latency_ns(link.latency_ns());
         shown.set_bytes_per_s(link.bytes_per_s());
         shown.set_bytes_sent(link.bytes_sent());

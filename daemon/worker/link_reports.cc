@@ -11,6 +11,7 @@ control::WorkerMessage message_of(const std::vector<schedule::LinkView>& views) 
     for (const schedule::LinkView& view : views) {
         control::Link& link = *message.mutable_links()->add_links();
         link.set_is_open(view.is_open);
+        link.set_is_near(view.is_near);
         link.set_latency_ns(view.latency_ns);
         link.set_bytes_per_s(view.bytes_per_s);
         link.set_bytes_sent(view.bytes_sent);

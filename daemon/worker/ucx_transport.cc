@@ -17,6 +17,7 @@ schedule::UcxConfig ucx_config(const control::Ucx& wanted) {
     config.transports = wanted.transports();
     config.devices = wanted.devices();
     config.host = wanted.host();
+    config.near_by_memory = wanted.near_by_memory();
     // Of shared memory alone nobody hears that a peer is gone.
     config.tells_failures = wanted.transports().find("tcp") != std::string::npos ||
                             wanted.transports().find("rc") != std::string::npos;

@@ -217,7 +217,7 @@ Result<Segment> Segment::create(const std::string& name, uint64_t size_bytes) {
     return Segment(std::move(mapping));
 }
 
-Result<Segment> Segment::create_sealed(const std::string& name, uint64_t size_bytes) {
+Result<Segment> Segment::create_unnamed(const std::string& name, uint64_t size_bytes) {
     AFD_TRY(check_memory_room("segment " + name, size_bytes));
     auto mapping = std::make_unique<Mapping>();
     mapping->name = name;
@@ -234,12 +234,18 @@ Result<Segment> Segment::create_sealed(const std::string& name, uint64_t size_by
     } catch (const ipc::interprocess_exception& exception) {
         return error_of(exception, name);
     }
+    return Segment(std::move(mapping));
+}
+
+Result<Segment> Segment::create_sealed(const std::string& name, uint64_t size_bytes) {
+    AFD_ASSIGN(Segment made, create_unnamed(name, size_bytes));
     // The name last: whoever finds it finds the whole segment.
-    const std::string target = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
+    const std::string target =
+        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(made.descriptor());
     if (::symlink(target.c_str(), (kSharedMemoryDir + name).c_str()) != 0) {
         return system_error(name, "cannot get its name in /dev/shm");
     }
-    return Segment(std::move(mapping));
+    return made;
 }
 
 Result<Segment> Segment::attach(const std::string& name, uint64_t size_bytes, Access access) {

@@ -50,6 +50,10 @@ class Segment {
     // Errors: as create(); kResourceExhausted also for want of descriptors.
     static Result<Segment> create_sealed(const std::string& name, uint64_t size_bytes);
 
+    // The same without entering the name, which is for messages: whoever is to map it is handed
+    // its descriptor.
+    static Result<Segment> create_unnamed(const std::string& name, uint64_t size_bytes);
+
     // Maps an existing segment of either kind by its name; with kReadOnly the kernel refuses
     // stores. A link is followed only to a sealed segment of this user.
     // Errors: kNotFound; kFailedPrecondition if its size is not `size_bytes`; kPermissionDenied.

@@ -9,6 +9,8 @@ namespace afd::schedule {
 
 struct LinkView {
     bool is_open = false;
+    // The rank is of the same host, and messages go through memory.
+    bool is_near = false;
     // One way, as messages of the transport meet it: half of the shortest round trip of the last
     // 5 to 10 s. 0: not measured yet.
     uint64_t latency_ns = 0;

@@ -17,6 +17,8 @@ struct UcxConfig {
     // not: there its silence does, and paths stay until the worker ends.
     bool tells_failures = true;
     uint32_t spin_us = 0;  // How long the thread looks again before it sleeps.
+    // Whether workers of one host talk through memory instead (schedule/near).
+    bool near_by_memory = false;
 };
 
 }  // namespace afd::schedule

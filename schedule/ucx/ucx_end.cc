@@ -110,6 +110,7 @@ std::vector<LinkView> UcxEnd::links() const {
     for (const Link& link : links_) {
         views.push_back(link.meter.view());
         views.back().is_open = link.is_open;
+        views.back().is_near = link.is_open && UcxWorker::is_near(*link.path);
     }
     return views;
 }

@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <unordered_map>
 #include <utility>
 
 #include "proto/check.h"
 #include "proto/failure.h"
+#include "schedule/near/near_link.h"
+#include "schedule/ucx/ucx_address.h"
 #include "schedule/ucx/ucx_library.h"
 #include "schedule/wait/adaptive_wait.h"
 #include "schedule/wait/doorbell.h"
@@ -24,12 +27,19 @@ constexpr unsigned kMessageId = 1;
 // Turns of UCX under one lock, so that a sender gets its turn while much arrives.
 constexpr int kTurnsAtOnce = 32;
 constexpr uint64_t kStrangerUs = 5'000'000;
+// UCX asks the kernel in each of its turns, which takes longer than a look at what comes through
+// memory. So who spins leaves out most of them: with paths of UCX, and without, when it has nothing
+// to bring but who comes new.
+constexpr uint32_t kTurnsForUcx = 8;
+constexpr uint32_t kTurnsForNewcomers = 256;
 
 }  // namespace
 
 class UcxPath {
   public:
+    // One of the two; none once it is closed.
     ucp_ep_h ep = nullptr;
+    std::unique_ptr<NearLink> near;
     bool has_failed = false;
     uint64_t stranger_us = 0;  // When a peer opened it; 0: adopted.
 };
@@ -43,27 +53,44 @@ struct UcxWorker::Handles {
     size_t num_strangers_max = 0;
     std::vector<ucp_conn_request_h> requests;
     std::unordered_map<ucp_ep_h, std::shared_ptr<Path>> paths;
+    std::vector<std::shared_ptr<Path>> near_paths;
+    uint32_t num_spins = 0;
 
+    // Whoever connects without end gets no memory for it.
+    bool has_room_for_stranger() const {
+        const auto is_stranger = [](const std::shared_ptr<Path>& path) {
+            return path->stranger_us != 0;
+        };
+        const auto count = std::ranges::count_if(std::views::values(paths), is_stranger) +
+                           std::ranges::count_if(near_paths, is_stranger);
+        return requests.size() + static_cast<size_t>(count) < num_strangers_max;
+    }
     void on_request(ucp_conn_request_h request) {
-        // Whoever connects without end gets no memory for it.
-        if (requests.size() + num_strangers() >= num_strangers_max) {
-            ucp_listener_reject(listener, request);
-        } else {
+        if (has_room_for_stranger()) {
             requests.push_back(request);
+        } else {
+            ucp_listener_reject(listener, request);
         }
     }
-    size_t num_strangers() const {
-        return static_cast<size_t>(std::count_if(paths.begin(), paths.end(), [](const auto& entry) {
-            return entry.second->stranger_us != 0;
-        }));
-    }
-    void on_message(const UcxHeader& header, ucp_ep_h ep, std::span<const std::byte> payload) {
+    void on_message(ucp_ep_h ep,
+                    std::span<const std::byte> header,
+                    std::span<const std::byte> payload) {
         const auto found = paths.find(ep);
-        if (found == paths.end() || receiver == nullptr) return;
+        if (found == paths.end()) return;
         // Its own reference: the receiver may let go of the path.
         const std::shared_ptr<Path> path = found->second;
-        receiver->on_message(path, header, payload);
+        hand_on(path, header, payload);
     }
+    void hand_on(const std::shared_ptr<Path>& path,
+                 std::span<const std::byte> header,
+                 std::span<const std::byte> payload) {
+        UcxHeader copy;
+        if (receiver == nullptr || header.size() != sizeof(copy)) return;
+        std::memcpy(&copy, header.data(), sizeof(copy));
+        if (copy.magic == kUcxMagic) receiver->on_message(path, copy, payload);
+    }
+    // Returns whether anything came, or went.
+    bool take_near();
 };
 
 namespace {
@@ -81,17 +108,34 @@ ucs_status_t on_arrived(void* handles,
                         size_t data_bytes,
                         const ucp_am_recv_param_t* param) {
     // What is sent here is sent whole and says whence; a rendezvous would be somebody else's.
-    if (header_bytes != sizeof(UcxHeader) || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ||
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0 ||
         (param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) == 0) {
         return UCS_OK;
     }
-    UcxHeader copy;
-    std::memcpy(&copy, header, sizeof(copy));
-    if (copy.magic != kUcxMagic) return UCS_OK;
     static_cast<Handles*>(handles)->on_message(
-        copy, param->reply_ep, {static_cast<const std::byte*>(data), data_bytes});
+        param->reply_ep,
+        {static_cast<const std::byte*>(header), header_bytes},
+        {static_cast<const std::byte*>(data), data_bytes});
     return UCS_OK;
 }
+
+// Hands on what comes by one link.
+template <typename Handles>
+class NearArrivals final : public NearReceiver {
+  public:
+    NearArrivals(Handles& handles, const std::shared_ptr<UcxPath>& path)
+        : handles_(handles), path_(path) {}
+    void on_message(std::span<const std::byte> header,
+                    std::span<const std::byte> payload) override {
+        // Its own reference, as above.
+        const std::shared_ptr<UcxPath> path = path_;
+        handles_.hand_on(path, header, payload);
+    }
+
+  private:
+    Handles& handles_;
+    const std::shared_ptr<UcxPath>& path_;
+};
 
 template <typename Handles>
 void on_request(ucp_conn_request_h request, void* handles) {
@@ -104,6 +148,15 @@ void on_failed(void* path, ucp_ep_h, ucs_status_t) {
 }
 
 }  // namespace
+
+bool UcxWorker::Handles::take_near() {
+    bool any = false;
+    for (const std::shared_ptr<Path>& path : near_paths) {
+        NearArrivals arrivals(*this, path);
+        any |= path->near->take(arrivals);
+    }
+    return any;
+}
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
                                                    bool listens,
@@ -121,6 +174,11 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
     std::unique_ptr<UcxWorker> made(new UcxWorker(config, std::move(handles)));
     made->wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (made->wake_fd_ < 0) return unavailable("no eventfd for the thread that receives");
+    if (config.near_by_memory) {
+        // Without it all goes by UCX, which the links show.
+        Result<std::unique_ptr<NearDoor>> door = NearDoor::make(listens);
+        if (door.ok()) made->door_ = std::move(door).value();
+    }
     if (listens) AFD_TRY(made->listen());
     return made;
 }
@@ -143,8 +201,9 @@ Result<> UcxWorker::listen() {
     attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
     status = ucp_listener_query(handles_->listener, &attributes);
     if (status != UCS_OK) return ucx_error("ucp_listener_query", status);
-    address_.resize(ucx_length_of(attributes.sockaddr));
-    std::memcpy(address_.data(), &attributes.sockaddr, address_.size());
+    UcxAddress own{.ucx = attributes.sockaddr, .near = {}};
+    if (door_ != nullptr) own.near = door_->address();
+    address_ = own.bytes();
     return {};
 }
 
@@ -166,6 +225,8 @@ UcxWorker::~UcxWorker() {
     stop();
     {
         const Lock held = lock();
+        const auto near_paths = handles_->near_paths;
+        for (const std::shared_ptr<Path>& path : near_paths) close(*path);
         const auto paths = handles_->paths;
         for (const auto& [ep, path] : paths) close(*path);
         // Closing goes on in turns; a peer that is gone does not stop it for long.
@@ -208,24 +269,30 @@ void UcxWorker::wake() {
     ring(wake_fd_);
 }
 
-Result<std::shared_ptr<UcxPath>> UcxWorker::connect(std::span<const std::byte> address) {
-    sockaddr_storage storage{};
-    if (address.size() < sizeof(sa_family_t) || address.size() > sizeof(storage)) {
-        return data_loss("an address of {} bytes", with(address.size()));
-    }
-    std::memcpy(&storage, address.data(), address.size());
-    if ((storage.ss_family != AF_INET && storage.ss_family != AF_INET6) ||
-        address.size() != ucx_length_of(storage)) {
-        return data_loss("an address of family {} and {} bytes",
-                         with(storage.ss_family, address.size()));
+Result<std::shared_ptr<UcxPath>> UcxWorker::connect(std::span<const std::byte> bytes) {
+    AFD_ASSIGN(const UcxAddress address, UcxAddress::parse(bytes));
+    if (door_ != nullptr && address.near && address.near->is_of_same_host(door_->address())) {
+        Result<std::unique_ptr<NearLink>> link = NearLink::connect(*address.near);
+        // One that cannot be, for want of memory or otherwise, is UCX's like the others.
+        if (link.ok()) return make_near_path(std::move(link).value(), 0);
     }
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
     params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
-    const void* first = &storage;
+    const void* first = &address.ucx;
     params.sockaddr.addr = static_cast<const sockaddr*>(first);
-    params.sockaddr.addrlen = ucx_length_of(storage);
+    params.sockaddr.addrlen = ucx_length_of(address.ucx);
     return make_path(&params);
+}
+
+std::shared_ptr<UcxPath> UcxWorker::make_near_path(std::unique_ptr<NearLink> link,
+                                                   uint64_t stranger_us) {
+    auto path = std::make_shared<Path>();
+    path->near = std::move(link);
+    path->stranger_us = stranger_us;
+    door_->watch(*path->near);
+    handles_->near_paths.push_back(path);
+    return path;
 }
 
 Result<std::shared_ptr<UcxPath>> UcxWorker::make_path(void* ep_params) {
@@ -256,19 +323,37 @@ void UcxWorker::take_requests(uint64_t now_us) {
         Result<std::shared_ptr<Path>> path = make_path(&params);
         if (path.ok()) path.value()->stranger_us = now_us;
     }
-    std::vector<std::shared_ptr<Path>> gone;
-    for (const auto& [ep, path] : handles_->paths) {
-        if (path->stranger_us == 0) continue;
-        if (path->has_failed || now_us - path->stranger_us > kStrangerUs) gone.push_back(path);
+    look_at_door(now_us);
+    close_strangers(now_us);
+}
+
+void UcxWorker::look_at_door(uint64_t now_us) {
+    if (door_ == nullptr) return;
+    for (std::unique_ptr<NearLink>& link : door_->look()) {
+        if (handles_->has_room_for_stranger()) make_near_path(std::move(link), now_us);
     }
+}
+
+void UcxWorker::close_strangers(uint64_t now_us) {
+    std::vector<std::shared_ptr<Path>> gone;
+    const auto judge = [&](const std::shared_ptr<Path>& path) {
+        if (path->stranger_us == 0) return;
+        if (has_failed(*path) || now_us - path->stranger_us > kStrangerUs) gone.push_back(path);
+    };
+    for (const auto& [ep, path] : handles_->paths) judge(path);
+    for (const std::shared_ptr<Path>& path : handles_->near_paths) judge(path);
     for (const std::shared_ptr<Path>& path : gone) close(*path);
 }
 
 void UcxWorker::close(Path& path) {
-    if (path.ep == nullptr) return;
     path.has_failed = true;
     path.stranger_us = 0;
-    if (!config_.tells_failures) return;
+    if (path.near != nullptr) {
+        const std::unique_ptr<NearLink> closed = std::move(path.near);
+        std::erase_if(handles_->near_paths, [&](const auto& other) { return &path == &*other; });
+        return;
+    }
+    if (path.ep == nullptr || !config_.tells_failures) return;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_EP_CLOSE_FLAG_FORCE;
@@ -279,6 +364,12 @@ void UcxWorker::close(Path& path) {
 
 void UcxWorker::send(Path& path, UcxMessage& message) {
     if (path.has_failed) return;
+    if (path.near != nullptr) {
+        path.near->send({.header = std::as_bytes(std::span(&message.header, 1)),
+                         .payload = {message.data(), message.payload_bytes},
+                         .num_in_flight = &message.num_in_flight});
+        return;
+    }
     ucp_request_param_t params{};
     params.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -300,7 +391,11 @@ void UcxWorker::send(Path& path, UcxMessage& message) {
 }
 
 bool UcxWorker::has_failed(const Path& path) {
-    return path.has_failed;
+    return path.has_failed || (path.near != nullptr && path.near->has_failed());
+}
+
+bool UcxWorker::is_near(const Path& path) {
+    return path.near != nullptr;
 }
 
 void UcxWorker::fail(Path& path) {
@@ -310,11 +405,22 @@ void UcxWorker::fail(Path& path) {
 void UcxWorker::try_progress() {
     taker_.on_take();
     const Lock held(mutex_, std::try_to_lock);
-    if (held.owns_lock()) progress();
+    if (held.owns_lock()) spin();
+}
+
+void UcxWorker::spin() {
+    if (handles_->near_paths.empty()) {
+        progress();
+        return;
+    }
+    handles_->take_near();
+    const uint32_t turns = handles_->paths.empty() ? kTurnsForNewcomers : kTurnsForUcx;
+    if (++handles_->num_spins % turns == 0) ucp_worker_progress(handles_->worker);
 }
 
 bool UcxWorker::progress() {
-    return ucp_worker_progress(handles_->worker) != 0;
+    const bool is_near = handles_->take_near();
+    return ucp_worker_progress(handles_->worker) != 0 || is_near;
 }
 
 void UcxWorker::run() {
@@ -359,14 +465,30 @@ void UcxWorker::look_and_sleep(uint64_t tick_us) {
     if (has_events(std::min(tick_us, steady_now_us() + config_.spin_us))) return;
     {
         const Lock held = lock();
-        // Busy: something arrived since; asleep it would not be noticed.
-        if (ucp_worker_arm(handles_->worker) != UCS_OK) return;
+        if (!arm()) return disarm();
     }
-    pollfd events[2] = {{handles_->event_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
+    pollfd events[3] = {{handles_->event_fd, POLLIN, 0},
+                        {wake_fd_, POLLIN, 0},
+                        {door_ == nullptr ? -1 : door_->descriptor(), POLLIN, 0}};
     const uint64_t before_us = steady_now_us();
     const uint64_t left_us = tick_us > before_us ? tick_us - before_us : 0;
-    ::poll(events, 2, static_cast<int>((left_us + 999) / 1000));
+    ::poll(events, 3, static_cast<int>((left_us + 999) / 1000));
     if ((events[1].revents & POLLIN) != 0) take_ring();
+    if (door_ == nullptr) return;
+    const Lock held = lock();
+    disarm();
+    if ((events[2].revents & POLLIN) != 0) look_at_door(steady_now_us());
+}
+
+// Returns whether nothing has arrived since; asleep it would not be noticed.
+bool UcxWorker::arm() {
+    const auto is_busy = [](const std::shared_ptr<Path>& path) { return path->near->arm(); };
+    if (std::ranges::any_of(handles_->near_paths, is_busy)) return false;
+    return ucp_worker_arm(handles_->worker) == UCS_OK;
+}
+
+void UcxWorker::disarm() {
+    for (const std::shared_ptr<Path>& path : handles_->near_paths) path->near->disarm();
 }
 
 void UcxWorker::take_ring() const {

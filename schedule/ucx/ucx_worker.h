@@ -4,6 +4,9 @@
 // UcxWorker: one context and worker of UCX, paths to other workers, and a thread that receives. It
 // knows bytes and nothing of the protocol.
 //
+// A path to a worker of the same host goes through memory instead, if the configuration says so
+// (schedule/near); with everything that is said here, it is a path like the others.
+//
 // Active messages only, without remote memory keys: what arrives is handed to the receiver, who
 // stores it or does not. The transports that UCX may use are given by name, as in UCX_TLS.
 //
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "proto/status.h"
+#include "schedule/near/near_door.h"
 #include "schedule/ucx/taker_watch.h"
 #include "schedule/ucx/ucx_config.h"
 #include "schedule/ucx/ucx_message.h"
@@ -60,7 +64,7 @@ class UcxWorker {
     UcxWorker(const UcxWorker&) = delete;
     UcxWorker& operator=(const UcxWorker&) = delete;
 
-    // What a peer connects to, a sockaddr; empty if this one does not listen.
+    // What a peer connects to (ucx_address.h); empty if this one does not listen.
     const std::vector<std::byte>& address() const { return address_; }
 
     // Starts the thread. `receiver` outlives stop().
@@ -71,8 +75,8 @@ class UcxWorker {
     void wake();
 
     Lock lock() const { return Lock(mutex_); }
-    // A turn of UCX on the caller's thread, if nobody else is at it. While it comes back for more
-    // the own thread rests (taker_watch.h), for kRestUs at a time.
+    // A turn on the caller's thread, if nobody else is at it. While it comes back for more the own
+    // thread rests (taker_watch.h), for kRestUs at a time.
     void try_progress();
     // Who called try_progress() will not for a while.
     void hand_over();
@@ -94,9 +98,11 @@ class UcxWorker {
     // REQUIRES: the message outlives its num_in_flight.
     void send(Path& path, UcxMessage& message);
     static bool has_failed(const Path& path);
+    // Whether it goes through memory of this host.
+    static bool is_near(const Path& path);
     // Nothing more is sent on it; close() may follow outside of a callback.
     static void fail(Path& path);
-    // One turn of UCX. Returns whether anything happened.
+    // One turn. Returns whether anything happened.
     bool progress();
 
   private:
@@ -106,7 +112,13 @@ class UcxWorker {
     static void retire(Handles* handles);
     Result<> listen();
     Result<std::shared_ptr<Path>> make_path(void* ep_params);
+    std::shared_ptr<Path> make_near_path(std::unique_ptr<NearLink> link, uint64_t stranger_us);
     void take_requests(uint64_t now_us);
+    void close_strangers(uint64_t now_us);
+    void look_at_door(uint64_t now_us);
+    bool arm();
+    void disarm();
+    void spin();
     void run();
     bool has_events(uint64_t until_us);
     void rest();
@@ -115,6 +127,7 @@ class UcxWorker {
 
     UcxConfig config_;
     std::unique_ptr<Handles> handles_;
+    std::unique_ptr<NearDoor> door_;  // Null: every path is UCX's.
     std::vector<std::byte> address_;
     mutable std::mutex mutex_;
     int wake_fd_ = -1;

@@ -56,7 +56,13 @@ std::vector<std::string> flags(const KillScenario& scenario, const std::string& 
         all.insert(all.end(), more.begin(), more.end());
         all.insert(all.end(), {"--attention-hosts", "local,b", "--ffn-hosts", "local,b"});
     } else if (scenario.is_over_ucx) {
-        all.insert(all.end(), {"--transport", "ucx", "--ucx-devices", "lo"});
+        all.insert(all.end(),
+                   {"--transport",
+                    "ucx",
+                    "--ucx-devices",
+                    "lo",
+                    "--ucx-neighbours",
+                    scenario.is_near ? "memory" : "ucx"});
     }
     return all;
 }
@@ -66,7 +72,8 @@ std::vector<std::string> flags(const KillScenario& scenario, const std::string& 
 std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
            "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "") +
-           (is_over_ucx ? ", over ucx" : "") + (has_host ? ", two hosts" : "");
+           (is_over_ucx ? ", over ucx" : "") + (is_near ? ", through memory" : "") +
+           (has_host ? ", two hosts" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)

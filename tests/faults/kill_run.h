@@ -31,6 +31,7 @@ struct KillScenario {
     bool has_replicas = false;  // Each FFN worker has all experts.
     bool is_over_ucx = false;   // transport = ucx.
     bool has_host = false;      // Every other worker of a role runs on another host.
+    bool is_near = false;       // With transport = ucx: messages go through memory.
 
     std::string name() const;
 };

@@ -79,6 +79,8 @@ std::vector<LostWorkerCase> modes() {
     made.push_back({"over_ucx", over_ucx});
     made.push_back({"over_ucx_routers_at_the_experts", over_ucx});
     made.back().flags.insert(made.back().flags.end(), {"--router", "ffn"});
+    made.push_back({"over_tcp", over_ucx});
+    made.back().flags.insert(made.back().flags.end(), {"--ucx-neighbours", "ucx"});
 #endif
     return made;
 }

@@ -40,7 +40,7 @@ std::vector<KillScenario> scenarios() {
     return made;
 }
 
-std::vector<KillScenario> scenarios_over_ucx() {
+std::vector<KillScenario> scenarios_over_ucx(bool is_near) {
     std::vector<KillScenario> made;
     for (const uint32_t num_attention : {1, 2}) {
         for (const uint32_t num_ffn : {1, 2}) {
@@ -54,6 +54,7 @@ std::vector<KillScenario> scenarios_over_ucx() {
             made.push_back({num_attention, num_ffn, "attention", "two_phase", true, true});
         }
     }
+    for (KillScenario& scenario : made) scenario.is_near = is_near;
     return made;
 }
 
@@ -86,7 +87,11 @@ TEST(RandomKills, LoseDoubleAndChangeNothing) {
 
 #ifdef AFD_HAS_UCX
 TEST(RandomKillsOverUcx, LoseDoubleAndChangeNothing) {
-    kill_in(scenarios_over_ucx(), from_environment("AFD_KILLS", 8));
+    kill_in(scenarios_over_ucx(false), from_environment("AFD_KILLS", 8));
+}
+
+TEST(RandomKillsThroughMemory, LoseDoubleAndChangeNothing) {
+    kill_in(scenarios_over_ucx(true), from_environment("AFD_KILLS", 8));
 }
 
 TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {

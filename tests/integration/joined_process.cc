@@ -50,6 +50,9 @@ std::vector<std::string> leader_flags(const std::string& certificates) {
             "ucx",
             "--ucx-devices",
             "lo",
+            // As if they were of different machines.
+            "--ucx-neighbours",
+            "ucx",
             "--cluster-listen",
             "127.0.0.1:0",
             "--cluster-dir",

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "daemon/cluster/cluster_protocol.h"
@@ -104,6 +105,29 @@ class NetworkHosts : public testing::Test {
     std::unique_ptr<Instance> leader_;
     std::unique_ptr<JoinedProcess> host_;
 };
+
+// Each pair takes the fastest way: memory on one host, UCX between the two. Oracle: the links of
+// the status, and the bits of one host.
+TEST_F(NetworkHosts, NeighboursTalkThroughMemoryAndTheOthersDoNot) {
+    expect_bits_of_one_host({});
+    client::Status status;
+    leader_->wait_for("all links are told", [&](const client::Status& now) {
+        status = now;
+        return std::ranges::all_of(now.workers(), [](const client::Worker& worker) {
+            const auto is_used = [](const client::Link& link) { return link.bytes_sent() > 0; };
+            return worker.role() == "ffn" ||
+                   (worker.links_size() == 2 && std::ranges::all_of(worker.links(), is_used));
+        });
+    });
+    for (const client::Worker& worker : status.workers()) {
+        for (int rank = 0; rank < worker.links_size(); ++rank) {
+            EXPECT_TRUE(worker.links(rank).is_open());
+            EXPECT_EQ(worker.links(rank).is_near(), rank == static_cast<int>(worker.index()))
+                << worker.index() << " to " << rank;
+        }
+    }
+    EXPECT_EQ(leader_->stop(), 0);
+}
 
 TEST_F(NetworkHosts, ShortCutsCostTime) {
     start();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// transport = ucx: workers share no memory, and rows travel as messages over TCP on loopback.
+// transport = ucx: workers share no windows, and rows travel as messages: over TCP on loopback, and
+// through memory of the host, as they do unless somebody says otherwise.
 //
 // Goal: an instance over UCX gives what one over shared memory gives, whatever happens to its
 // workers. Oracle: the tokens and log probabilities of the other, or of before, to the last bit.
@@ -24,8 +25,14 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::vector<std::string> over_ucx(std::vector<std::string> flags) {
+std::vector<std::string> through_memory(std::vector<std::string> flags) {
     flags.insert(flags.end(), {"--transport", "ucx", "--ucx-devices", "lo"});
+    return flags;
+}
+
+std::vector<std::string> over_tcp(std::vector<std::string> flags) {
+    flags = through_memory(std::move(flags));
+    flags.insert(flags.end(), {"--ucx-neighbours", "ucx"});
     return flags;
 }
 
@@ -38,6 +45,7 @@ struct Way {
     const char* name;
     std::vector<std::string> flags;
     bool has_rounds = false;  // In two phases.
+    bool is_near = false;
 };
 
 void PrintTo(const Way& way, std::ostream* out) {
@@ -81,7 +89,14 @@ INSTANTIATE_TEST_SUITE_P(
              "16"},
             true},
         Way{"SharedStageAndChecksums",
-            {"--ffn-workers", "2", "--shared-experts", "attention", "--row-checksums", "true"}}),
+            {"--ffn-workers", "2", "--shared-experts", "attention", "--row-checksums", "true"}},
+        Way{.name = "A2F2ThroughMemory",
+            .flags = {"--attention-workers", "2", "--ffn-workers", "2"},
+            .is_near = true},
+        Way{.name = "TwoPhaseThroughMemory",
+            .flags = {"--ffn-workers", "2", "--dispatch", "two_phase", "--two-phase-block", "16"},
+            .has_rounds = true,
+            .is_near = true}),
     [](const auto& way) { return way.param.name; });
 
 TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
@@ -92,19 +107,22 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
         EXPECT_EQ(shared.stop(), 0);
         return replies;
     }();
-    Instance instance(over_ucx(GetParam().flags));
+    const Way& way = GetParam();
+    Instance instance(way.is_near ? through_memory(way.flags) : over_tcp(way.flags));
     instance.wait_ready();
     // An offer without a connection is refused at once (R17).
-    instance.wait_for("every link is open", [](const client::Status& status) {
-        return std::ranges::all_of(status.workers(), [](const client::Worker& worker) {
+    instance.wait_for("every link is open", [&](const client::Status& status) {
+        return std::ranges::all_of(status.workers(), [&](const client::Worker& worker) {
             const bool has_links = worker.role() != "attention" || worker.links_size() > 0;
-            return has_links && std::ranges::all_of(worker.links(), &client::Link::is_open);
+            return has_links && std::ranges::all_of(worker.links(), [&](const client::Link& link) {
+                       return link.is_open() && link.is_near() == way.is_near;
+                   });
         });
     });
     expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
     expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
     const TwoPhaseCounts counts = two_phase_counts(instance);
-    EXPECT_EQ(counts.num_rounds > 32, GetParam().has_rounds) << counts.num_rounds;
+    EXPECT_EQ(counts.num_rounds > 32, way.has_rounds) << counts.num_rounds;
     EXPECT_EQ(counts.num_fallbacks, 0U);
     EXPECT_EQ(instance.stop(), 0);
 }
@@ -121,7 +139,8 @@ void kill_and_wait(const Instance& instance, const std::string& role, size_t ind
     });
 }
 
-class DisturbedOverUcx : public testing::Test {
+// Through memory, or over TCP.
+class DisturbedOverUcx : public testing::TestWithParam<bool> {
   protected:
     DisturbedOverUcx() { instance_.wait_ready(); }
 
@@ -130,11 +149,19 @@ class DisturbedOverUcx : public testing::Test {
     }
 
     static constexpr uint32_t kTokens = 400;
-    Instance instance_{over_ucx({"--attention-workers", "2", "--ffn-workers", "2"})};
+    static std::vector<std::string> flags() {
+        const std::vector<std::string> two = {"--attention-workers", "2", "--ffn-workers", "2"};
+        return GetParam() ? through_memory(two) : over_tcp(two);
+    }
+    Instance instance_{flags()};
 };
 
+INSTANTIATE_TEST_SUITE_P(Ways, DisturbedOverUcx, testing::Bool(), [](const auto& way) {
+    return way.param ? "ThroughMemory" : "OverTcp";
+});
+
 // What a worker maps of an instance's segments: its own control segment, its own metrics.
-TEST_F(DisturbedOverUcx, WorkersShareNoMemoryWithEachOther) {
+TEST_P(DisturbedOverUcx, WorkersShareNoWindows) {
     EXPECT_EQ(instance_.status().transport(), "ucx");
     const std::string pid = std::to_string(instance_.worker_pids("ffn")[1]);
     std::ifstream maps("/proc/" + pid + "/maps");
@@ -142,15 +169,20 @@ TEST_F(DisturbedOverUcx, WorkersShareNoMemoryWithEachOther) {
     for (std::string line; std::getline(maps, line);) {
         const size_t name = line.find("/memfd:afd-");
         if (name == std::string::npos) continue;
-        const std::string segment = line.substr(0, line.find(' ', name));
-        segments.insert(segment.substr(segment.find("ffn1-")));
+        const std::string segment = line.substr(name, line.find(' ', name) - name);
+        const size_t own = segment.find("ffn1-");
+        segments.insert(own == std::string::npos ? segment : segment.substr(own));
     }
-    EXPECT_THAT(segments, ElementsAre("ffn1-control", "ffn1-metrics"));
+    if (GetParam()) {
+        EXPECT_THAT(segments, ElementsAre("/memfd:afd-near", "ffn1-control", "ffn1-metrics"));
+    } else {
+        EXPECT_THAT(segments, ElementsAre("ffn1-control", "ffn1-metrics"));
+    }
 }
 
 // Goal: no handler of UCX stands between a crash and the end of the worker. Oracle: the kernel's
 // list of the signals that the process catches, and what afdd sees of its end.
-TEST_F(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
+TEST_P(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
     for (const std::string role : {"attention", "ffn"}) {
         std::ifstream status("/proc/" + std::to_string(instance_.worker_pids(role)[0]) + "/status");
         uint64_t caught = ~uint64_t{0};
@@ -165,7 +197,7 @@ TEST_F(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
     EXPECT_THAT(instance_.log(), HasSubstr("killed by signal 11"));
 }
 
-TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
+TEST_P(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
     expect_same_bits_through(instance_, kTokens, [&] {
         for (const size_t index : {0U, 1U}) {
             end_and_wait("ffn", index, SIGKILL);
@@ -179,7 +211,7 @@ TEST_F(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
 // long prompts run while each worker is killed in turn. Oracle: the bits of before, and that there
 // are rounds behind the last kill.
 TEST(TwoPhaseOverUcx, PromptsSurviveTheirWorkers) {
-    Instance instance(over_ucx({"--attention-workers",
+    Instance instance(over_tcp({"--attention-workers",
                                 "2",
                                 "--ffn-workers",
                                 "2",
@@ -208,7 +240,7 @@ TEST(TwoPhaseOverUcx, PromptsSurviveTheirWorkers) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-TEST_F(DisturbedOverUcx, OtherNumbersOfWorkersAndTheBitsAreTheSame) {
+TEST_P(DisturbedOverUcx, OtherNumbersOfWorkersAndTheBitsAreTheSame) {
     expect_same_bits_through(instance_, kTokens, [&] {
         client::Resize asked;
         asked.set_attention_workers(1);

@@ -17,8 +17,9 @@ ALLOWED_INCLUDES = {
     "schedule/transport": "proto schedule/layout schedule/context schedule/wait",
     "schedule/shared_memory": "proto schedule/layout schedule/context schedule/wait "
                               "schedule/transport",
+    "schedule/near": "proto schedule/wait schedule/shared_memory",
     "schedule/ucx": "proto schedule/layout schedule/context schedule/wait schedule/transport"
-                    " schedule/shared_memory",
+                    " schedule/shared_memory schedule/near",
     "schedule/dispatch": "proto schedule/layout schedule/context schedule/transport",
     "schedule/two_phase": "proto schedule/layout schedule/context schedule/wait "
                           "schedule/transport schedule/dispatch",

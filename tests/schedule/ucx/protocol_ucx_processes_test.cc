@@ -41,6 +41,7 @@ constexpr uint32_t kLivesPerAbort = 5;
 struct Faults {
     uint32_t break_every_us = 0;  // Each process, a random connection; 0: none breaks.
     uint32_t num_returns = 0;     // Processes that are replaced while they are stopped.
+    bool is_near = false;         // Messages go through memory of the host.
 };
 
 // Zeroed memory that children share.
@@ -201,7 +202,8 @@ class UcxProcesses {
         const bool is_ffn = child.role == Role::kFfn;
         UcxAddressBook book(geometry.num_sessions, geometry.num_ffn_workers);
         Watch watch(*board_, book);
-        auto worker = UcxWorker::make({.transports = "tcp", .devices = "lo"}, is_ffn);
+        auto worker = UcxWorker::make(
+            {.transports = "tcp", .devices = "lo", .near_by_memory = faults_.is_near}, is_ffn);
         if (!worker.ok()) return false;
         publish_place(child, epoch, worker.value()->address());
         const UcxEndConfig config{.role = child.role,
@@ -303,34 +305,42 @@ class UcxProcesses {
     std::mt19937_64 random_{11};
 };
 
-TEST(ProtocolUcxProcesses, DeliverEveryRow) {
-    UcxProcesses({}, {}).run();
+// Of both ways: over TCP, and through memory of the host.
+class ProtocolUcxProcesses : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Ways, ProtocolUcxProcesses, testing::Bool(), [](const auto& way) {
+    return way.param ? "ThroughMemory" : "OverTcp";
+});
+
+TEST_P(ProtocolUcxProcesses, DeliverEveryRow) {
+    UcxProcesses({}, {.is_near = GetParam()}).run();
 }
 
-TEST(ProtocolUcxProcesses, SurviveKillsAtEveryPoint) {
+TEST_P(ProtocolUcxProcesses, SurviveKillsAtEveryPoint) {
     for (const auto router : {RouterPlacement::kAttention, RouterPlacement::kFfn}) {
         Params params;
         params.rounds_per_session = 80;
         params.router = router;
         params.crash_one_in = 60;
         params.seed = 5;
-        UcxProcesses processes(params, {});
+        UcxProcesses processes(params, {.is_near = GetParam()});
         processes.run();
         expect_every_point_killed(processes.progress());
         expect_refusals_explained(processes.progress());
     }
 }
 
-TEST(ProtocolUcxProcesses, SurviveBrokenConnections) {
+TEST_P(ProtocolUcxProcesses, SurviveBrokenConnections) {
     Params params;
     params.rounds_per_session = 500;
-    UcxProcesses(params, {.break_every_us = 20'000}).run();
+    UcxProcesses(params, {.break_every_us = 20'000, .is_near = GetParam()}).run();
 }
 
-TEST(ProtocolUcxProcesses, SurviveProcessesThatComeBack) {
+TEST_P(ProtocolUcxProcesses, SurviveProcessesThatComeBack) {
     Params params;
     params.rounds_per_session = 1000;
-    UcxProcesses(params, {.break_every_us = 100'000, .num_returns = 12}).run();
+    UcxProcesses(params,
+                 {.break_every_us = 100'000, .num_returns = 12, .is_near = GetParam()})
+        .run();
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 //
 // Goal: R1 ... R11 and R13 ... R16 hold over messages of UCX, whatever dies and whichever
 // connection breaks. Method: the protocol body as threads, each with a worker of UCX of its own,
-// over TCP on loopback and with tcp,sm,self; deaths are in
+// over TCP on loopback, with tcp,sm,self and through memory of
+// the host; deaths are in
 // protocol_ucx_processes_test.cc, because UCX 1.13 does not survive many workers that come and go
 // in one process. Oracle: that of protocol_body.h: no stale or torn row is accepted, every session
 // finishes.
@@ -45,6 +46,12 @@ class SharedMemoryNetwork : public UcxNetwork {
                      {.transports = "tcp,sm,self", .devices = "lo", .tells_failures = false}) {}
 };
 
+class NearNetwork : public UcxNetwork {
+  public:
+    explicit NearNetwork(const Geometry& geometry)
+        : UcxNetwork(geometry, {.transports = "tcp", .devices = "lo", .near_by_memory = true}) {}
+};
+
 Params ucx_params() {
     Params params;
     params.rounds_per_session = 300;
@@ -53,7 +60,7 @@ Params ucx_params() {
 
 template <typename Network>
 class ProtocolUcx : public testing::Test {};
-using Networks = testing::Types<UcxNetwork, SharedMemoryNetwork>;
+using Networks = testing::Types<UcxNetwork, SharedMemoryNetwork, NearNetwork>;
 TYPED_TEST_SUITE(ProtocolUcx, Networks);
 
 TYPED_TEST(ProtocolUcx, DeliversEveryRowWithEveryPolicy) {

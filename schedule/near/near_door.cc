@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/near/near_door.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "proto/failure.h"
+#include "schedule/near/near_socket.h"
+
+namespace afd::schedule {
+
+Result<std::unique_ptr<NearDoor>> NearDoor::make(bool listens) {
+    const std::optional<NearAddress> address = new_near_address();
+    if (!address) return unavailable("the kernel does not say which host this is");
+    std::unique_ptr<NearDoor> door(new NearDoor(*address));
+    door->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    if (door->epoll_ < 0) return resource_exhausted("no descriptor for links of this host");
+    if (listens) {
+        AFD_ASSIGN(door->listener_, listen_near(*address));
+        if (!door->watch(door->listener_, nullptr)) {
+            return resource_exhausted("no memory for links of this host");
+        }
+    }
+    return door;
+}
+
+NearDoor::~NearDoor() {
+    for (const int descriptor : {listener_, epoll_}) {
+        if (descriptor >= 0) ::close(descriptor);
+    }
+}
+
+bool NearDoor::watch(int socket, NearLink* link) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.ptr = link;
+    return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event) == 0;
+}
+
+void NearDoor::watch(NearLink& link) const {
+    if (!link.has_failed() && !watch(link.socket(), &link)) link.fail();
+}
+
+std::vector<std::unique_ptr<NearLink>> NearDoor::look() const {
+    std::vector<std::unique_ptr<NearLink>> came;
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        auto* link = static_cast<NearLink*>(events[static_cast<size_t>(i)].data.ptr);
+        if (link != nullptr) {
+            link->on_socket();
+            continue;
+        }
+        for (int socket = accept_near(listener_); socket >= 0; socket = accept_near(listener_)) {
+            came.push_back(std::make_unique<NearLink>(socket));
+        }
+    }
+    return came;
+}
+
+}  // namespace afd::schedule

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// NearDoor: where links of this host come in, and the one descriptor at which their owner sleeps.
+
+#include <memory>
+#include <vector>
+
+#include "proto/status.h"
+#include "schedule/near/near_address.h"
+#include "schedule/near/near_link.h"
+
+namespace afd::schedule {
+
+class NearDoor {
+  public:
+    // `listens`: it takes links from others.
+    // Errors: kUnavailable: the kernel does not say on which host this is, or has no such sockets.
+    static Result<std::unique_ptr<NearDoor>> make(bool listens);
+    ~NearDoor();
+    NearDoor(const NearDoor&) = delete;
+    NearDoor& operator=(const NearDoor&) = delete;
+
+    // Where it listens, if it does; in any case of this host.
+    const NearAddress& address() const { return address_; }
+
+    // Readable while a link, or the door, has something for look().
+    int descriptor() const { return epoll_; }
+    // The link's socket counts from here on, until it is closed; without memory for it the link
+    // fails. REQUIRES: the link outlives that.
+    void watch(NearLink& link) const;
+    // Tells links what their sockets have. Returns those that have come in and are to be watched.
+    std::vector<std::unique_ptr<NearLink>> look() const;
+
+  private:
+    explicit NearDoor(const NearAddress& address) : address_(address) {}
+    bool watch(int socket, NearLink* link) const;
+
+    NearAddress address_;
+    int listener_ = -1;
+    int epoll_ = -1;
+};
+
+}  // namespace afd::schedule

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/near/near_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "proto/failure.h"
+
+namespace afd::schedule {
+namespace {
+
+constexpr int kBacklog = 64;
+
+Error socket_error(const char* what) {
+    const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    const Code code = is_full ? Code::kResourceExhausted : Code::kUnavailable;
+    return Error{code, std::string(what) + " a worker of this host: " + std::strerror(errno)};
+}
+
+// An abstract name: no file, and gone with its socket.
+struct SocketName {
+    sockaddr_un address{};
+    socklen_t bytes = 0;
+
+    explicit SocketName(const NearAddress& near) {
+        constexpr std::string_view kPrefix = "afd-near-";
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        address.sun_family = AF_UNIX;
+        char* to = std::copy(kPrefix.begin(), kPrefix.end(), address.sun_path + 1);
+        for (const std::byte byte : near.name) {
+            *to++ = kDigits[std::to_integer<size_t>(byte >> 4)];
+            *to++ = kDigits[std::to_integer<size_t>(byte & std::byte{15})];
+        }
+        bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                       static_cast<size_t>(to - address.sun_path));
+    }
+    const sockaddr* get() const {
+        const void* first = &address;
+        return static_cast<const sockaddr*>(first);
+    }
+};
+
+Result<int> make_socket() {
+    const int made = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made < 0) return socket_error("no socket for");
+    return made;
+}
+
+// As if it had never been made.
+Error give_up(int socket, const Error& error) {
+    ::close(socket);
+    return error;
+}
+
+bool is_of_this_user(int socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof(peer);
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           peer.uid == ::geteuid();
+}
+
+// Room for one descriptor.
+union Control {
+    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+    cmsghdr alignment;
+};
+
+}  // namespace
+
+Result<int> listen_near(const NearAddress& address) {
+    AFD_ASSIGN(const int made, make_socket());
+    const SocketName name(address);
+    if (::bind(made, name.get(), name.bytes) != 0 || ::listen(made, kBacklog) != 0) {
+        return give_up(made, socket_error("cannot listen for"));
+    }
+    return made;
+}
+
+Result<int> connect_near(const NearAddress& address) {
+    AFD_ASSIGN(const int made, make_socket());
+    const SocketName name(address);
+    if (::connect(made, name.get(), name.bytes) != 0) {
+        return give_up(made, socket_error("cannot connect to"));
+    }
+    if (!is_of_this_user(made)) {
+        return give_up(made,
+                       Error{Code::kPermissionDenied, "the worker of this host is another user's"});
+    }
+    return made;
+}
+
+int accept_near(int listener) {
+    while (true) {
+        const int made = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (made < 0 || is_of_this_user(made)) return made;
+        ::close(made);
+    }
+}
+
+Result<> send_descriptor(int socket, int descriptor) {
+    char byte = 1;
+    iovec part{&byte, 1};
+    Control control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    cmsghdr& header = *CMSG_FIRSTHDR(&message);
+    header.cmsg_level = SOL_SOCKET;
+    header.cmsg_type = SCM_RIGHTS;
+    header.cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(&header), &descriptor, sizeof(int));
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != 1) return socket_error("cannot write to");
+    return {};
+}
+
+NearNews receive_near(int socket) {
+    char byte = 0;
+    iovec part{&byte, 1};
+    Control control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (bytes < 0) return {.is_over = errno != EAGAIN && errno != EINTR};
+    NearNews news{.is_over = bytes == 0, .is_any = true};
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+         header = CMSG_NXTHDR(&message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+        std::memcpy(&news.descriptor, CMSG_DATA(header), sizeof(int));
+    }
+    // More of them than were to come: the kernel has closed those that had no room.
+    news.is_over |= (message.msg_flags & MSG_CTRUNC) != 0;
+    return news;
+}
+
+}  // namespace afd::schedule

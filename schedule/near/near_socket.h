@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What is asked of the kernel for links between workers of one host: sockets without files, and a
+// descriptor that is handed over one of them. All are non-blocking. Errors: kUnavailable,
+// kResourceExhausted, with the kernel's reason.
+
+#include "proto/status.h"
+#include "schedule/near/near_address.h"
+
+namespace afd::schedule {
+
+Result<int> listen_near(const NearAddress& address);
+// Errors: also kPermissionDenied: another user listens there.
+Result<int> connect_near(const NearAddress& address);
+// A socket of this user that has come to a listener; -1: none.
+int accept_near(int listener);
+
+// With one byte. Errors: also that the peer is gone.
+Result<> send_descriptor(int socket, int descriptor);
+
+// What a socket has for its reader.
+struct NearNews {
+    bool is_over = false;  // The peer is gone, or says what it should not.
+    bool is_any = false;
+    int descriptor = -1;  // Handed over; the caller's.
+};
+NearNews receive_near(int socket);
+
+}  // namespace afd::schedule
