@@ -15,7 +15,7 @@ namespace afd::schedule {
 struct NearAddress {
     std::array<std::byte, 16> boot{};  // The kernel's boot_id.
     uint64_t network = 0;              // Inode of the network namespace.
-    std::array<std::byte, 16> name{};  // Random, so that nobody guesses it.
+    std::array<std::byte, 16> name{};  // Random, so that there is no other.
 
     bool is_of_same_host(const NearAddress& other) const {
         return boot == other.boot && network == other.network;

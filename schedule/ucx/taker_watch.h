@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TakerWatch: whether the data thread takes in by itself what arrives at a UcxWorker. While it does
-// the worker's own thread rests: woken by each message it would take a core from who is there for
-// it. The data thread hands over before it sleeps, and that wakes a thread at rest; one that only
-// computes says nothing, and is found to be away when the rest is over.
+// TakerWatch: whether the data thread takes in by itself what arrives at a UcxWorker: it spins, or
+// it sleeps where arrivals wake it. Then the worker's own thread rests: woken by each message it
+// would take a core from who is there for it, or be one more wake-up on the way. A data thread that
+// only computes says nothing, and is found to be away when a rest is over.
 
 #include <atomic>
 #include <cstdint>
@@ -19,45 +19,37 @@ class TakerWatch {
         // Relaxed: it only says that somebody was here.
         num_takes_.fetch_add(1, std::memory_order_relaxed);
     }
-    // It takes nothing more for a while. Returns whether the own thread rests, and must be woken.
-    bool hand_over() {
-        // Relaxed: the same thread made it.
-        const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
-        // Seq_cst, both; partner: begin_rest(). Either this finds the thread at rest, or that one
-        // finds this.
-        num_takes_at_end_.store(num_takes, std::memory_order_seq_cst);
-        return rests_.load(std::memory_order_seq_cst);
+    void begin_sleep() {
+        // Relaxed: who finds it late rests later, or looks once too often.
+        sleeps_.store(true, std::memory_order_relaxed);
+    }
+    void end_sleep() {
+        on_take();
+        // Relaxed: as above.
+        sleeps_.store(false, std::memory_order_relaxed);
     }
 
     // The own thread's:
-    // Whether there were takes since this was asked last, and no end of them.
+    // Whether there were takes since this was asked last, or arrivals wake the taker.
     bool has_taker() {
         // Relaxed: see on_take().
         const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
-        return std::exchange(num_takes_seen_, num_takes) != num_takes && !is_handed_over();
+        const bool is_same = std::exchange(num_takes_seen_, num_takes) == num_takes;
+        num_quiet_ = is_same ? num_quiet_ + 1 : 0;
+        return !is_same || sleeps();
     }
-    // Returns whether it may rest; end_rest() follows in any case.
-    bool begin_rest() {
-        // Seq_cst; partner: hand_over().
-        rests_.store(true, std::memory_order_seq_cst);
-        return !is_handed_over();
+    bool sleeps() const {
+        // Relaxed: see begin_sleep().
+        return sleeps_.load(std::memory_order_relaxed);
     }
-    void end_rest() {
-        // Relaxed: who finds it at rest wakes it once too often.
-        rests_.store(false, std::memory_order_relaxed);
-    }
+    // How often nothing had been taken, in a row: many of a worker that nobody asks for anything.
+    uint64_t num_quiet() const { return num_quiet_; }
 
   private:
-    bool is_handed_over() const {
-        // Seq_cst: see begin_rest(). Relaxed: who has taken more since then is not asleep.
-        return num_takes_at_end_.load(std::memory_order_seq_cst) ==
-               num_takes_.load(std::memory_order_relaxed);
-    }
-
     std::atomic<uint64_t> num_takes_{0};
-    std::atomic<uint64_t> num_takes_at_end_{0};  // How many there were at the last hand_over().
-    std::atomic<bool> rests_{false};
-    uint64_t num_takes_seen_ = 0;  // The own thread's.
+    std::atomic<bool> sleeps_{false};
+    uint64_t num_takes_seen_ = 0;  // The own thread's, both.
+    uint64_t num_quiet_ = 0;
 };
 
 }  // namespace afd::schedule

@@ -45,11 +45,11 @@ EndpointMemory UcxEnd::memory() {
     return memory;
 }
 
-void UcxEnd::hand_over() {
+void UcxEnd::sleep(int eventfd, uint64_t timeout_us) {
     AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
                "UCX has not come back to the thread that receives for %llu s",
                static_cast<unsigned long long>(kStuckUs / 1'000'000));
-    worker_->hand_over();
+    worker_->sleep(eventfd, timeout_us);
 }
 
 UcxMessage& UcxEnd::fresh(std::unique_ptr<UcxMessage>& message, size_t payload_bytes) {

@@ -110,7 +110,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     void take() override { worker_->try_progress(); }
     // Ends the process if UCX holds the thread that receives: nothing would arrive any more, and
     // nobody else would notice. A successor has another UCX.
-    void hand_over() override;
+    void sleep(int eventfd, uint64_t timeout_us) override;
 
   private:
     struct Link {

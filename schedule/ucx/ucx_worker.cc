@@ -28,10 +28,8 @@ constexpr unsigned kMessageId = 1;
 constexpr int kTurnsAtOnce = 32;
 constexpr uint64_t kStrangerUs = 5'000'000;
 // UCX asks the kernel in each of its turns, which takes longer than a look at what comes through
-// memory. So who spins leaves out most of them: with paths of UCX, and without, when it has nothing
-// to bring but who comes new.
+// memory. So who spins over both leaves out most of them.
 constexpr uint32_t kTurnsForUcx = 8;
-constexpr uint32_t kTurnsForNewcomers = 256;
 
 }  // namespace
 
@@ -54,7 +52,6 @@ struct UcxWorker::Handles {
     std::vector<ucp_conn_request_h> requests;
     std::unordered_map<ucp_ep_h, std::shared_ptr<Path>> paths;
     std::vector<std::shared_ptr<Path>> near_paths;
-    uint32_t num_spins = 0;
 
     // Whoever connects without end gets no memory for it.
     bool has_room_for_stranger() const {
@@ -405,17 +402,25 @@ void UcxWorker::fail(Path& path) {
 void UcxWorker::try_progress() {
     taker_.on_take();
     const Lock held(mutex_, std::try_to_lock);
-    if (held.owns_lock()) spin();
+    if (!held.owns_lock()) return;
+    if (std::exchange(takes_all_, false)) {
+        for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
+    } else {
+        spin();
+    }
 }
 
 void UcxWorker::spin() {
-    if (handles_->near_paths.empty()) {
-        progress();
-        return;
-    }
     handles_->take_near();
-    const uint32_t turns = handles_->paths.empty() ? kTurnsForNewcomers : kTurnsForUcx;
-    if (++handles_->num_spins % turns == 0) ucp_worker_progress(handles_->worker);
+    const bool is_turn_of_ucx = ++num_spins_ % kTurnsForUcx == 0;
+    if (handles_->near_paths.empty() || (is_turn_of_ucx && has_ucx_to_take())) {
+        ucp_worker_progress(handles_->worker);
+    }
+}
+
+// Else it has newcomers to bring at most, and the own thread finds them.
+bool UcxWorker::has_ucx_to_take() const {
+    return handles_->near_paths.empty() || !handles_->paths.empty();
 }
 
 bool UcxWorker::progress() {
@@ -434,7 +439,7 @@ void UcxWorker::run() {
         const bool is_spared = taker_.has_taker();
         if (!is_spared || steady_now_us() >= tick_us) {
             const Lock held = lock();
-            for (int turn = 0; !is_spared && turn < kTurnsAtOnce && progress();) ++turn;
+            for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
             // Read behind what arrived: nobody was heard later than now.
             const uint64_t now_us = steady_now_us();
             if (now_us >= tick_us) {
@@ -442,22 +447,49 @@ void UcxWorker::run() {
                 handles_->receiver->on_tick(now_us);
                 tick_us = now_us + kTickUs;
             }
+            keep_armed();
         }
-        is_spared ? rest() : look_and_sleep(tick_us);
+        is_spared ? rest(tick_us) : look_and_sleep(tick_us);
     }
 }
 
-void UcxWorker::hand_over() {
-    if (taker_.hand_over()) ring(wake_fd_);
+// For the taker that sleeps: turns disarm.
+void UcxWorker::keep_armed() {
+    for (int turn = 0; turn < kTurnsAtOnce && taker_.sleeps(); ++turn) {
+        if (arm(has_ucx_to_take())) return;
+        progress();
+    }
 }
 
-// Until wake() or hand_over(), for kRestUs at most. What arrives does not end it.
-void UcxWorker::rest() {
+// Until wake(), for kRestUs at most, or until the tick where nothing goes on. What arrives does not
+// end it.
+void UcxWorker::rest(uint64_t tick_us) {
+    constexpr uint64_t kQuiet = 10;
+    const uint64_t now_us = steady_now_us();
+    const uint64_t left_us = tick_us > now_us ? tick_us - now_us : 0;
+    const bool is_quiet = taker_.sleeps() && taker_.num_quiet() > kQuiet;
+    const timespec time = timespec_of(is_quiet ? left_us : std::min(left_us, kRestUs));
     pollfd event{wake_fd_, POLLIN, 0};
-    constexpr timespec kTime{0, long{kRestUs} * 1000};
-    if (taker_.begin_rest()) ::ppoll(&event, 1, &kTime, nullptr);
-    taker_.end_rest();
-    take_ring();
+    if (::ppoll(&event, 1, &time, nullptr) > 0) take_ring();
+}
+
+void UcxWorker::sleep(int eventfd, uint64_t timeout_us) {
+    takes_all_ = true;
+    bool with_ucx = true;
+    {
+        const Lock held(mutex_, std::try_to_lock);
+        if (!held.owns_lock()) return;
+        with_ucx = has_ucx_to_take();
+        if (!arm(with_ucx)) return disarm();
+        taker_.begin_sleep();
+    }
+    pollfd events[3] = {{eventfd, POLLIN, 0},
+                        {with_ucx ? handles_->event_fd : -1, POLLIN, 0},
+                        {door_ == nullptr ? -1 : door_->descriptor(), POLLIN, 0}};
+    const timespec timeout = timespec_of(timeout_us);
+    ::ppoll(events, 3, &timeout, nullptr);
+    taker_.end_sleep();
+    end_sleep((events[2].revents & POLLIN) != 0);
 }
 
 // Until something happens or the next tick.
@@ -465,26 +497,32 @@ void UcxWorker::look_and_sleep(uint64_t tick_us) {
     if (has_events(std::min(tick_us, steady_now_us() + config_.spin_us))) return;
     {
         const Lock held = lock();
-        if (!arm()) return disarm();
+        if (!arm(true)) return disarm();
     }
     pollfd events[3] = {{handles_->event_fd, POLLIN, 0},
                         {wake_fd_, POLLIN, 0},
                         {door_ == nullptr ? -1 : door_->descriptor(), POLLIN, 0}};
     const uint64_t before_us = steady_now_us();
-    const uint64_t left_us = tick_us > before_us ? tick_us - before_us : 0;
-    ::poll(events, 3, static_cast<int>((left_us + 999) / 1000));
+    const timespec timeout = timespec_of(tick_us > before_us ? tick_us - before_us : 0);
+    ::ppoll(events, 3, &timeout, nullptr);
     if ((events[1].revents & POLLIN) != 0) take_ring();
+    end_sleep((events[2].revents & POLLIN) != 0);
+}
+
+void UcxWorker::end_sleep(bool has_door_news) {
     if (door_ == nullptr) return;
-    const Lock held = lock();
-    disarm();
-    if ((events[2].revents & POLLIN) != 0) look_at_door(steady_now_us());
+    // Another one at it: peers wake once too often, and the news are still there.
+    const Lock held(mutex_, std::try_to_lock);
+    if (!held.owns_lock()) return;
+    if (!taker_.sleeps()) disarm();
+    if (has_door_news) look_at_door(steady_now_us());
 }
 
 // Returns whether nothing has arrived since; asleep it would not be noticed.
-bool UcxWorker::arm() {
+bool UcxWorker::arm(bool with_ucx) {
     const auto is_busy = [](const std::shared_ptr<Path>& path) { return path->near->arm(); };
     if (std::ranges::any_of(handles_->near_paths, is_busy)) return false;
-    return ucp_worker_arm(handles_->worker) == UCS_OK;
+    return !with_ucx || ucp_worker_arm(handles_->worker) == UCS_OK;
 }
 
 void UcxWorker::disarm() {

@@ -75,11 +75,12 @@ class UcxWorker {
     void wake();
 
     Lock lock() const { return Lock(mutex_); }
-    // A turn on the caller's thread, if nobody else is at it. While it comes back for more the own
-    // thread rests (taker_watch.h), for kRestUs at a time.
+    // A turn on the caller's thread, if nobody else is at it. While it comes back for more, or
+    // sleeps here, the own thread rests (taker_watch.h), for kRestUs at a time.
     void try_progress();
-    // Who called try_progress() will not for a while.
-    void hand_over();
+    // Sleeps until `eventfd` is rung, something arrives, or the time is over; not at all if
+    // something is there, or somebody else is at it. One thread, that of try_progress().
+    void sleep(int eventfd, uint64_t timeout_us);
     // How often the thread has come round, at least every kTickUs unless UCX holds it. Any thread.
     uint64_t num_turns() const {
         // Relaxed: it only counts.
@@ -116,12 +117,15 @@ class UcxWorker {
     void take_requests(uint64_t now_us);
     void close_strangers(uint64_t now_us);
     void look_at_door(uint64_t now_us);
-    bool arm();
+    bool has_ucx_to_take() const;
+    bool arm(bool with_ucx);
     void disarm();
+    void end_sleep(bool has_door_news);
     void spin();
     void run();
     bool has_events(uint64_t until_us);
-    void rest();
+    void keep_armed();
+    void rest(uint64_t tick_us);
     void look_and_sleep(uint64_t tick_us);
     void take_ring() const;
 
@@ -135,6 +139,9 @@ class UcxWorker {
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;
+    // Of who calls try_progress() and sleep():
+    bool takes_all_ = false;  // It has slept.
+    uint32_t num_spins_ = 0;
     std::thread thread_;
 };
 

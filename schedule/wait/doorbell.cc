@@ -24,20 +24,31 @@ void Doorbell::disarm() {
 }
 
 bool Doorbell::wait(uint64_t timeout_us) {
-    if (arrivals_ != nullptr) arrivals_->hand_over();
     // An hour. Callers pass "never" as the largest number, which would overflow a timespec; whoever
     // wakes without a ring looks again anyway.
     constexpr uint64_t kTimeoutMaxUs = uint64_t{1000} * 1000 * 3600;
     const uint64_t bounded_us = std::min(timeout_us, kTimeoutMaxUs);
-    timespec timeout{};
-    timeout.tv_sec = static_cast<time_t>(bounded_us / 1000000);
-    timeout.tv_nsec = static_cast<long>(bounded_us % 1000000) * 1000;
-    pollfd poll_request{eventfd_, POLLIN, 0};
-    if (::ppoll(&poll_request, 1, &timeout, nullptr) <= 0) return false;
+    if (arrivals_ != nullptr) {
+        arrivals_->sleep(eventfd_, bounded_us);
+        // Awake, it is not rung for what it takes itself.
+        disarm();
+        arrivals_->take();
+    } else {
+        pollfd event{eventfd_, POLLIN, 0};
+        const timespec timeout = timespec_of(bounded_us);
+        if (::ppoll(&event, 1, &timeout, nullptr) <= 0) return false;
+    }
     // Takes all rings at once. One that comes after this read wakes the next wait(), which is early
     // but never lost.
     uint64_t rings = 0;
     return ::read(eventfd_, &rings, sizeof(rings)) == sizeof(rings);
+}
+
+timespec timespec_of(uint64_t us) {
+    timespec time{};
+    time.tv_sec = static_cast<time_t>(us / 1'000'000);
+    time.tv_nsec = static_cast<long>(us % 1'000'000) * 1000;
+    return time;
 }
 
 void ring(int eventfd) {

@@ -19,6 +19,7 @@
 // A word found armed by a successor costs publishers one needless write at most.
 
 #include <cstdint>
+#include <ctime>
 
 #include "schedule/wait/flag.h"
 
@@ -30,9 +31,10 @@ class Arrivals {
     virtual ~Arrivals() = default;
     // Brings in what is there, without waiting.
     virtual void take() = 0;
-    // Before the data thread sleeps: somebody else brings in what arrives from here on. It does not
-    // return if nobody does.
-    virtual void hand_over() = 0;
+    // Sleeps until `eventfd` is rung, there may be something to take, or the time is over; earlier
+    // if it must. While the data thread does neither, somebody else brings in what arrives: it does
+    // not return if nobody does.
+    virtual void sleep(int eventfd, uint64_t timeout_us) = 0;
 };
 
 // The sleeper's side. One thread.
@@ -43,15 +45,16 @@ class Doorbell {
     // non-blocking.
     Doorbell(int32_t* armed, int eventfd, Arrivals* arrivals = nullptr);
 
-    // Whoever spins looks here too. While it sleeps, arrivals come in without it.
+    // Whoever spins looks here too. Who sleeps is woken by arrivals, and takes them.
     void take_arrivals() {
         if (arrivals_ != nullptr) arrivals_->take();
     }
     void arm();
     void disarm();
 
-    // Sleeps until rung, or for `timeout_us`, and takes the ring. Returns whether it was rung.
-    // May return early without a ring (a signal): callers look again in any case.
+    // Sleeps until rung, or for `timeout_us`, and takes the ring, and what has arrived. Returns
+    // whether it was rung. May return early without a ring (a signal): callers look again in any
+    // case.
     bool wait(uint64_t timeout_us);
 
     int eventfd() const { return eventfd_; }
@@ -61,6 +64,9 @@ class Doorbell {
     int eventfd_ = -1;
     Arrivals* arrivals_ = nullptr;
 };
+
+// A time as the kernel takes it.
+timespec timespec_of(uint64_t us);
 
 // Wakes who sleeps on an eventfd, in any case. A full counter is a ring already; a closed
 // descriptor means that afdd is ending.

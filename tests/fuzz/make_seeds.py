@@ -94,6 +94,19 @@ def ucx_records():
     put("ucx_records", "none", bytes([3, 8]) + struct.pack("<I", 0))
 
 
+def near_link():
+    # A store: its length, a place (tests/fuzz/near_link_fuzzer.cc), its bytes. Length 0: a look.
+    def store(place, value):
+        return bytes([len(value)]) + struct.pack("<I", place << 2 | 2) + value
+
+    head = struct.pack("<2IQ", 80, 0, 5)
+    whole = store(128, head) + store(0, struct.pack("<Q", 160)) + b"\0"
+    put("near_link", "message", whole)
+    put("near_link", "two", whole + store(128 + 160, head) + store(0, struct.pack("<Q", 320)) + b"\0")
+    put("near_link", "large", store(128, struct.pack("<2IQ", 80, 0, 1 << 31))
+        + store(0, struct.pack("<Q", 4096)) + b"\0")
+
+
 # --- HTTP ---
 
 
@@ -297,7 +310,7 @@ def two_phase():
     put("two_phase", "send", b"\1" + rank + grants + b"\1" + rank + grants)
 
 
-for make in (client_messages, worker_messages, cluster_messages, ucx_records, http_session,
-             http_body, http_events, configuration, model_config, safetensors, tokenizer, tiktoken,
+for make in (client_messages, worker_messages, cluster_messages, ucx_records, near_link,
+             http_session, http_body, http_events, configuration, model_config, safetensors, tokenizer, tiktoken,
              descriptors, schedule_context, two_phase):
     make()

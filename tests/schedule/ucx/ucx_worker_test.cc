@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who makes the turns of UCX: the own thread of a UcxWorker, or one that comes back for more.
+// Who makes the turns: the own thread of a UcxWorker, or one that comes back for more, or sleeps.
 //
-// Method: two workers over TCP on loopback; one sends, the other's turns are counted.
+// Method: two workers over TCP on loopback or through memory; one sends, the other's turns are
+// counted.
 // Oracle: ucx_worker.h.
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +18,7 @@
 
 #include "schedule/ucx/ucx_worker.h"
 #include "schedule/wait/adaptive_wait.h"
+#include "schedule/wait/doorbell.h"
 
 namespace afd::schedule {
 namespace {
@@ -36,7 +40,8 @@ class CountingReceiver : public UcxReceiver {
     std::atomic<uint64_t> num_ticks_{0};
 };
 
-class UcxWorkerTest : public testing::Test {
+// Through memory, or over TCP.
+class UcxWorkerTest : public testing::TestWithParam<bool> {
   protected:
     UcxWorkerTest() {
         to_->start(arrived_);
@@ -72,23 +77,21 @@ class UcxWorkerTest : public testing::Test {
         }
     }
 
-    // Of 100 messages, each behind turns of this thread: until the own thread has brought it in.
-    double median_us(bool hands_over) {
+    // Of 100 messages, from the start to the return of take(), which returns when it is there.
+    double median_us(const std::function<void(uint64_t num_before)>& take) {
         std::vector<double> times;
         for (int i = 0; i < 100; ++i) {
             const uint64_t before = arrived_.count();
-            for (int turn = 0; turn < 3; ++turn) to_->try_progress();
-            if (hands_over) to_->hand_over();
             const uint64_t start_us = steady_now_us();
             send();
-            await([&] { return arrived_.count() > before; });
+            take(before);
             times.push_back(static_cast<double>(steady_now_us() - start_us));
         }
         std::nth_element(times.begin(), times.begin() + 50, times.end());
         return times[50];
     }
 
-    UcxConfig config_{.transports = "tcp", .devices = "lo"};
+    UcxConfig config_{.transports = "tcp", .devices = "lo", .near_by_memory = GetParam()};
     CountingReceiver arrived_;
     CountingReceiver answered_;
     UcxMessage message_;  // Outlives who sends it.
@@ -97,7 +100,11 @@ class UcxWorkerTest : public testing::Test {
     std::shared_ptr<UcxPath> path_;
 };
 
-TEST_F(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
+INSTANTIATE_TEST_SUITE_P(Ways, UcxWorkerTest, testing::Bool(), [](const auto& way) {
+    return way.param ? "ThroughMemory" : "OverTcp";
+});
+
+TEST_P(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
     constexpr uint64_t kMessages = 10'000;
     const uint64_t num_turns = to_->num_turns();
     const uint64_t start_us = steady_now_us();
@@ -114,27 +121,65 @@ TEST_F(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
     EXPECT_LT(to_->num_turns() - num_turns, 2 * num_rests + kMessages / 8);
 }
 
-TEST_F(UcxWorkerTest, OwnThreadIsBackAsSoonAsItIsHandedOver) {
-    const double without_us = median_us(false);
-    EXPECT_GT(without_us, 0.5 * UcxWorker::kRestUs);
-    EXPECT_LT(median_us(true), without_us - 0.5 * UcxWorker::kRestUs);
+// The rest of the own thread is what it costs that somebody takes and goes without a word.
+TEST_P(UcxWorkerTest, OwnThreadIsBackWhenNobodyTakes) {
+    const double us = median_us([&](uint64_t before) {
+        await([&] { return arrived_.count() > before; });
+        for (int turn = 0; turn < 3; ++turn) to_->try_progress();
+    });
+    EXPECT_LT(us, 4.0 * UcxWorker::kRestUs);
 }
 
-// A heartbeat goes with each: a data thread that sleeps often must not send one each time.
-TEST_F(UcxWorkerTest, HandingOverBringsNoTickForward) {
-    const uint64_t num_ticks = arrived_.num_ticks();
+// Goal: who sleeps is woken by what arrives, without the own thread on the way. Oracle: the time,
+// beside a rest and a tick, and the turns of that thread: one a rest.
+TEST_P(UcxWorkerTest, SleeperIsWokenByWhatArrivesAndTakesIt) {
+    const int eventfd = ::eventfd(0, EFD_NONBLOCK);
+    const uint64_t num_turns = to_->num_turns();
     const uint64_t start_us = steady_now_us();
-    for (uint64_t i = 0; i < 300; ++i) {
-        const uint64_t before = arrived_.count();
-        send();
+    uint64_t num_found = 0;
+    const double us = median_us([&](uint64_t before) {
         await([&] {
+            to_->sleep(eventfd, 1'000'000);
+            const bool was_brought = arrived_.count() > before;
             to_->try_progress();
+            num_found += !was_brought && arrived_.count() > before ? 1 : 0;
             return arrived_.count() > before;
         });
-        to_->hand_over();
+    });
+    const uint64_t num_rests = (steady_now_us() - start_us) / UcxWorker::kRestUs;
+    EXPECT_LT(us, 0.5 * UcxWorker::kRestUs);
+    EXPECT_GT(num_found, 80U) << "others were brought in by the own thread";
+    EXPECT_LT(to_->num_turns() - num_turns, num_rests + 20);
+    ::close(eventfd);
+}
+
+TEST_P(UcxWorkerTest, SleeperIsWokenByItsDoorbellAndTheTime) {
+    const int eventfd = ::eventfd(0, EFD_NONBLOCK);
+    const auto sleep_us = [&](uint64_t timeout_us) {
+        const uint64_t start_us = steady_now_us();
+        to_->sleep(eventfd, timeout_us);
+        to_->try_progress();
+        return steady_now_us() - start_us;
+    };
+    // Not at all while UCX has something of its own.
+    await([&] { return sleep_us(20'000) >= 20'000; });
+    ring(eventfd);
+    EXPECT_LT(sleep_us(30'000'000), 10'000'000U);
+    ::close(eventfd);
+}
+
+// A heartbeat goes with each tick: a data thread that sleeps often must not send one each time.
+TEST_P(UcxWorkerTest, SleepingBringsNoTickForward) {
+    const int eventfd = ::eventfd(0, EFD_NONBLOCK);
+    const uint64_t num_ticks = arrived_.num_ticks();
+    const uint64_t start_us = steady_now_us();
+    for (int i = 0; i < 300; ++i) {
+        to_->sleep(eventfd, 100);
+        to_->try_progress();
     }
     const uint64_t num_due = (steady_now_us() - start_us) / UcxWorker::kTickUs;
     EXPECT_LE(arrived_.num_ticks() - num_ticks, num_due + 2);
+    ::close(eventfd);
 }
 
 }  // namespace
