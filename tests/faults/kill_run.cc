@@ -23,7 +23,9 @@ double ms_between(client::Clock::time_point from, client::Clock::time_point to) 
     return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-std::vector<std::string> flags(const KillScenario& scenario, const std::string& certificates) {
+std::vector<std::string> flags(const KillScenario& scenario,
+                               const std::string& certificates,
+                               const NetworkWire* wire) {
     // With replicas some time is to be without the worker.
     const std::string restart_ms = scenario.has_replicas ? "20" : "1";
     std::vector<std::string> all = {"--attention-workers",
@@ -52,7 +54,8 @@ std::vector<std::string> flags(const KillScenario& scenario, const std::string& 
                    {"--expert-placement", "replicas:" + std::to_string(scenario.num_ffn_workers)});
     }
     if (scenario.has_host) {
-        const auto more = leader_flags(certificates);
+        const auto more =
+            wire == nullptr ? leader_flags(certificates) : wire->leader_flags(certificates);
         all.insert(all.end(), more.begin(), more.end());
         all.insert(all.end(), {"--attention-hosts", "local,b", "--ffn-hosts", "local,b"});
     } else if (scenario.is_over_ucx) {
@@ -73,15 +76,18 @@ std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
            "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "") +
            (is_over_ucx ? ", over ucx" : "") + (is_near ? ", through memory" : "") +
-           (has_host ? ", two hosts" : "");
+           (has_host ? ", two hosts" : "") + (has_wire ? ", neighbours by memory" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
     : random_(seed),
       goes_on_without_host_(scenario.has_replicas),
       certificates_(scenario.has_host ? make_certificates({"b"}) : ""),
-      instance_(flags(scenario, certificates_)),
-      address_(scenario.has_host ? join_address(instance_) : ""),
+      wire_(scenario.has_wire ? std::make_unique<NetworkWire>() : nullptr),
+      instance_(flags(scenario, certificates_, wire_.get())),
+      address_(!scenario.has_host ? ""
+               : wire_ == nullptr ? join_address(instance_)
+                                  : join_address(instance_, wire_->address())),
       host_(scenario.has_host ? join() : nullptr),
       templates_(fault_requests()),
       expected_([this] {
@@ -92,8 +98,12 @@ KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
       asker_(instance_.connect()) {}
 
 std::unique_ptr<JoinedProcess> KillRun::join() const {
-    return std::make_unique<JoinedProcess>(
-        JoinedProcess::Options{.name = "b", .certificates = certificates_, .address = address_});
+    JoinedProcess::Options options{.name = "b", .certificates = certificates_, .address = address_};
+    if (wire_ != nullptr) {
+        options.device = wire_->device();
+        options.before = wire_->in_namespace();
+    }
+    return std::make_unique<JoinedProcess>(options);
 }
 
 KillReport KillRun::run(uint64_t num_kills) {

@@ -19,6 +19,7 @@
 #include "tests/faults/kill_report.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/joined_process.h"
+#include "tests/integration/network_wire.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
@@ -32,6 +33,7 @@ struct KillScenario {
     bool is_over_ucx = false;   // transport = ucx.
     bool has_host = false;      // Every other worker of a role runs on another host.
     bool is_near = false;       // With transport = ucx: messages go through memory.
+    bool has_wire = false;      // The other host is behind a network of its own.
 
     std::string name() const;
 };
@@ -81,6 +83,7 @@ class KillRun {
     std::mt19937 random_;
     const bool goes_on_without_host_;
     const std::string certificates_;  // Empty: there is no other host.
+    const std::unique_ptr<NetworkWire> wire_;
     Instance instance_;
     std::string address_;
     std::unique_ptr<JoinedProcess> host_;

@@ -94,16 +94,30 @@ TEST(RandomKillsThroughMemory, LoseDoubleAndChangeNothing) {
     kill_in(scenarios_over_ucx(true), from_environment("AFD_KILLS", 8));
 }
 
-TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
+std::vector<KillScenario> scenarios_over_hosts(bool has_wire) {
     std::vector<KillScenario> made;
-    for (const char* router : {"attention", "ffn"}) {
-        made.push_back({2, 2, router, "window", false, true, true});
-        made.push_back({2, 2, router, "window", true, true, true});
+    for (const bool has_replicas : {false, true}) {
+        for (const char* router : {"attention", "ffn"}) {
+            made.push_back({2, 2, router, "window", has_replicas, true, true});
+        }
+        made.push_back({2, 2, "attention", "two_phase", has_replicas, true, true});
     }
-    made.push_back({2, 2, "attention", "two_phase", false, true, true});
-    made.push_back({2, 2, "attention", "two_phase", true, true, true});
-    kill_in(made, from_environment("AFD_KILLS", 8));
+    for (KillScenario& scenario : made) scenario.has_wire = has_wire;
+    return made;
 }
+
+// All over TCP, as if no two workers were of one host.
+TEST(RandomKillsOverHosts, LoseDoubleAndChangeNothing) {
+    kill_in(scenarios_over_hosts(false), from_environment("AFD_KILLS", 8));
+}
+
+#ifdef AFD_HAS_WIRE
+// Each host with a network of its own: an attention worker has an FFN worker beside it, and one
+// that is far.
+TEST(RandomKillsOverAWire, LoseDoubleAndChangeNothing) {
+    kill_in(scenarios_over_hosts(true), from_environment("AFD_KILLS", 8));
+}
+#endif
 #endif
 
 }  // namespace

@@ -30,24 +30,10 @@ class NetworkHosts : public testing::Test {
     void start(const std::optional<LinkConditions>& conditions = {}) {
         wire_ = std::make_unique<NetworkWire>(conditions);
         ASSERT_TRUE(wire_->is_there());
-        leader_ = std::make_unique<Instance>(std::vector<std::string>{"--transport",
-                                                                      "ucx",
-                                                                      "--ucx-devices",
-                                                                      wire_->device(),
-                                                                      "--ucx-host",
-                                                                      wire_->address(),
-                                                                      "--cluster-listen",
-                                                                      wire_->address() + ":0",
-                                                                      "--cluster-dir",
-                                                                      certificates_,
-                                                                      "--attention-workers",
-                                                                      "2",
-                                                                      "--attention-hosts",
-                                                                      "local,b",
-                                                                      "--ffn-workers",
-                                                                      "2",
-                                                                      "--ffn-hosts",
-                                                                      "local,b"});
+        std::vector<std::string> flags = wire_->leader_flags(certificates_);
+        flags.insert(flags.end(), {"--attention-workers", "2", "--attention-hosts", "local,b"});
+        flags.insert(flags.end(), {"--ffn-workers", "2", "--ffn-hosts", "local,b"});
+        leader_ = std::make_unique<Instance>(flags);
         host_ = std::make_unique<JoinedProcess>(
             JoinedProcess::Options{.name = "b",
                                    .certificates = certificates_,

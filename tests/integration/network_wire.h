@@ -34,6 +34,19 @@ class NetworkWire {
     std::vector<std::string> in_namespace() const {
         return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
     }
+    // Of the leader, which has certificates there and listens for hosts at its end.
+    std::vector<std::string> leader_flags(const std::string& certificates) const {
+        return {"--transport",
+                "ucx",
+                "--ucx-devices",
+                device_,
+                "--ucx-host",
+                address(),
+                "--cluster-listen",
+                address() + ":0",
+                "--cluster-dir",
+                certificates};
+    }
     // Null: nothing is emulated.
     const LinkEmulator* emulator() const { return emulator_.get(); }
 
