@@ -1,12 +1,15 @@
 """A link between this network namespace and one of its own: Wire an emulated one (afd-link), Veth
-one that is as fast as memory, or as a token bucket lets it be."""
+one that is as fast as memory, or as a token bucket lets it be, or as late as its ends hold packets
+back (hold.bpf.c)."""
 import os
 import pathlib
 import subprocess
+import tempfile
 
 # Of 198.18.0.0/15, which is for tests and routed by nobody (RFC 2544).
 NEAR, FAR = "198.19.255.1", "198.19.255.2"
 PATIENCE_S = 10
+HOLD = pathlib.Path(__file__).with_name("hold.bpf.c")
 
 
 class Link:
@@ -41,11 +44,14 @@ class Veth(Link):
     """Lives until the end of `with`.
 
     gbit: what either end sends a second at most, in Gbit; 0: no limit.
+    hold_us: how long either end keeps its core before a packet leaves, up to 100; 0: not at all.
+    Needs Debian's clang-14.
     """
 
-    def __init__(self, gbit: int = 0) -> None:
+    def __init__(self, gbit: int = 0, hold_us: int = 0) -> None:
         super().__init__()
         self.gbit = gbit
+        self.hold_us = hold_us
 
     def __enter__(self) -> "Veth":
         subprocess.run(["ip", "link", "add", self.device, "type", "veth", "peer", "name",
@@ -54,6 +60,8 @@ class Veth(Link):
             self.set_up()
             if self.gbit:
                 self.limit()
+            if self.hold_us:
+                self.hold()
         except BaseException:
             self.__exit__()
             raise
@@ -65,6 +73,17 @@ class Veth(Link):
                   f"{self.gbit}gbit", "burst", "256kb", "latency", "20ms"]
         for far in ([], self.far):
             subprocess.run([*far, *bucket], check=True)
+
+    def hold(self) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".o") as program:
+            subprocess.run(["clang-14", "-O2", "-target", "bpf", f"-DHOLD_NS={self.hold_us * 1000}",
+                            "-c", HOLD, "-o", program.name], check=True)
+            for far in ([], self.far):
+                subprocess.run([*far, "tc", "qdisc", "add", "dev", self.device, "clsact"],
+                               check=True)
+                subprocess.run([*far, "tc", "filter", "add", "dev", self.device, "egress", "bpf",
+                                "direct-action", "object-file", program.name, "section", "tc"],
+                               check=True)
 
     def __exit__(self, *unused: object) -> None:
         # The near end goes with the far one.

@@ -47,7 +47,7 @@ class NearLink {
     // Of one direction. A publication of medium size has room, and a core's cache for it.
     static constexpr size_t kRingBytes = 512 << 10;
     // A peer that announces more is wrong; memory grows with what arrives.
-    static constexpr uint64_t kPayloadBytesMax = uint64_t{1} << 32;
+    static constexpr uint64_t kPayloadBytesMax = uint64_t{1} << 30;
 
     // Errors: kUnavailable: nobody listens there, or it is another user. kResourceExhausted: no
     // memory, no descriptors.

@@ -8,15 +8,15 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ranges>
 #include <unordered_map>
 #include <utility>
 
 #include "proto/check.h"
 #include "proto/failure.h"
-#include "schedule/near/near_link.h"
+#include "schedule/ucx/near_paths.h"
 #include "schedule/ucx/ucx_address.h"
 #include "schedule/ucx/ucx_library.h"
+#include "schedule/ucx/ucx_path.h"
 #include "schedule/wait/adaptive_wait.h"
 #include "schedule/wait/doorbell.h"
 
@@ -33,15 +33,6 @@ constexpr uint32_t kTurnsForUcx = 8;
 
 }  // namespace
 
-class UcxPath {
-  public:
-    // One of the two; none once it is closed.
-    ucp_ep_h ep = nullptr;
-    std::unique_ptr<NearLink> near;
-    bool has_failed = false;
-    uint64_t stranger_us = 0;  // When a peer opened it; 0: adopted.
-};
-
 struct UcxWorker::Handles {
     UcxReceiver* receiver = nullptr;
     ucp_context_h context = nullptr;
@@ -51,16 +42,21 @@ struct UcxWorker::Handles {
     size_t num_strangers_max = 0;
     std::vector<ucp_conn_request_h> requests;
     std::unordered_map<ucp_ep_h, std::shared_ptr<Path>> paths;
-    std::vector<std::shared_ptr<Path>> near_paths;
+    std::unique_ptr<NearPaths> near;  // Null: every path is UCX's.
 
+    // Those that no receiver uses yet.
+    std::vector<std::shared_ptr<Path>> strangers() const {
+        std::vector<std::shared_ptr<Path>> found;
+        const auto add = [&](const std::shared_ptr<Path>& path) {
+            if (path->stranger_us != 0) found.push_back(path);
+        };
+        for (const auto& [ep, path] : paths) add(path);
+        if (near != nullptr) std::ranges::for_each(near->all(), add);
+        return found;
+    }
     // Whoever connects without end gets no memory for it.
     bool has_room_for_stranger() const {
-        const auto is_stranger = [](const std::shared_ptr<Path>& path) {
-            return path->stranger_us != 0;
-        };
-        const auto count = std::ranges::count_if(std::views::values(paths), is_stranger) +
-                           std::ranges::count_if(near_paths, is_stranger);
-        return requests.size() + static_cast<size_t>(count) < num_strangers_max;
+        return requests.size() + strangers().size() < num_strangers_max;
     }
     void on_request(ucp_conn_request_h request) {
         if (has_room_for_stranger()) {
@@ -86,8 +82,10 @@ struct UcxWorker::Handles {
         std::memcpy(&copy, header.data(), sizeof(copy));
         if (copy.magic == kUcxMagic) receiver->on_message(path, copy, payload);
     }
-    // Returns whether anything came, or went.
-    bool take_near();
+    bool has_neighbours() const { return near != nullptr && !near->all().empty(); }
+    // Else it has newcomers to bring at most, and the own thread finds them.
+    bool has_ucx_to_take() const { return !has_neighbours() || !paths.empty(); }
+    bool take_near() const { return near != nullptr && near->take(); }
 };
 
 namespace {
@@ -116,24 +114,6 @@ ucs_status_t on_arrived(void* handles,
     return UCS_OK;
 }
 
-// Hands on what comes by one link.
-template <typename Handles>
-class NearArrivals final : public NearReceiver {
-  public:
-    NearArrivals(Handles& handles, const std::shared_ptr<UcxPath>& path)
-        : handles_(handles), path_(path) {}
-    void on_message(std::span<const std::byte> header,
-                    std::span<const std::byte> payload) override {
-        // Its own reference, as above.
-        const std::shared_ptr<UcxPath> path = path_;
-        handles_.hand_on(path, header, payload);
-    }
-
-  private:
-    Handles& handles_;
-    const std::shared_ptr<UcxPath>& path_;
-};
-
 template <typename Handles>
 void on_request(ucp_conn_request_h request, void* handles) {
     static_cast<Handles*>(handles)->on_request(request);
@@ -145,15 +125,6 @@ void on_failed(void* path, ucp_ep_h, ucs_status_t) {
 }
 
 }  // namespace
-
-bool UcxWorker::Handles::take_near() {
-    bool any = false;
-    for (const std::shared_ptr<Path>& path : near_paths) {
-        NearArrivals arrivals(*this, path);
-        any |= path->near->take(arrivals);
-    }
-    return any;
-}
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
                                                    bool listens,
@@ -172,9 +143,11 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
     made->wake_fd_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (made->wake_fd_ < 0) return unavailable("no eventfd for the thread that receives");
     if (config.near_by_memory) {
-        // Without it all goes by UCX, which the links show.
-        Result<std::unique_ptr<NearDoor>> door = NearDoor::make(listens);
-        if (door.ok()) made->door_ = std::move(door).value();
+        Handles* owner = made->handles_.get();
+        owner->near = NearPaths::make(
+            listens, [owner](const auto& path, const auto& header, const auto& payload) {
+                owner->hand_on(path, header, payload);
+            });
     }
     if (listens) AFD_TRY(made->listen());
     return made;
@@ -199,7 +172,7 @@ Result<> UcxWorker::listen() {
     status = ucp_listener_query(handles_->listener, &attributes);
     if (status != UCS_OK) return ucx_error("ucp_listener_query", status);
     UcxAddress own{.ucx = attributes.sockaddr, .near = {}};
-    if (door_ != nullptr) own.near = door_->address();
+    if (handles_->near != nullptr) own.near = handles_->near->address();
     address_ = own.bytes();
     return {};
 }
@@ -222,8 +195,7 @@ UcxWorker::~UcxWorker() {
     stop();
     {
         const Lock held = lock();
-        const auto near_paths = handles_->near_paths;
-        for (const std::shared_ptr<Path>& path : near_paths) close(*path);
+        handles_->near.reset();
         const auto paths = handles_->paths;
         for (const auto& [ep, path] : paths) close(*path);
         // Closing goes on in turns; a peer that is gone does not stop it for long.
@@ -268,10 +240,8 @@ void UcxWorker::wake() {
 
 Result<std::shared_ptr<UcxPath>> UcxWorker::connect(std::span<const std::byte> bytes) {
     AFD_ASSIGN(const UcxAddress address, UcxAddress::parse(bytes));
-    if (door_ != nullptr && address.near && address.near->is_of_same_host(door_->address())) {
-        Result<std::unique_ptr<NearLink>> link = NearLink::connect(*address.near);
-        // One that cannot be, for want of memory or otherwise, is UCX's like the others.
-        if (link.ok()) return make_near_path(std::move(link).value(), 0);
+    if (handles_->near != nullptr && address.near) {
+        if (std::shared_ptr<Path> path = handles_->near->connect(*address.near)) return path;
     }
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_SOCK_ADDR | UCP_EP_PARAM_FIELD_FLAGS;
@@ -280,16 +250,6 @@ Result<std::shared_ptr<UcxPath>> UcxWorker::connect(std::span<const std::byte> b
     params.sockaddr.addr = static_cast<const sockaddr*>(first);
     params.sockaddr.addrlen = ucx_length_of(address.ucx);
     return make_path(&params);
-}
-
-std::shared_ptr<UcxPath> UcxWorker::make_near_path(std::unique_ptr<NearLink> link,
-                                                   uint64_t stranger_us) {
-    auto path = std::make_shared<Path>();
-    path->near = std::move(link);
-    path->stranger_us = stranger_us;
-    door_->watch(*path->near);
-    handles_->near_paths.push_back(path);
-    return path;
 }
 
 Result<std::shared_ptr<UcxPath>> UcxWorker::make_path(void* ep_params) {
@@ -320,36 +280,21 @@ void UcxWorker::take_requests(uint64_t now_us) {
         Result<std::shared_ptr<Path>> path = make_path(&params);
         if (path.ok()) path.value()->stranger_us = now_us;
     }
-    look_at_door(now_us);
-    close_strangers(now_us);
-}
-
-void UcxWorker::look_at_door(uint64_t now_us) {
-    if (door_ == nullptr) return;
-    for (std::unique_ptr<NearLink>& link : door_->look()) {
-        if (handles_->has_room_for_stranger()) make_near_path(std::move(link), now_us);
+    look_at_neighbours(now_us);
+    for (const std::shared_ptr<Path>& path : handles_->strangers()) {
+        if (has_failed(*path) || now_us - path->stranger_us > kStrangerUs) close(*path);
     }
 }
 
-void UcxWorker::close_strangers(uint64_t now_us) {
-    std::vector<std::shared_ptr<Path>> gone;
-    const auto judge = [&](const std::shared_ptr<Path>& path) {
-        if (path->stranger_us == 0) return;
-        if (has_failed(*path) || now_us - path->stranger_us > kStrangerUs) gone.push_back(path);
-    };
-    for (const auto& [ep, path] : handles_->paths) judge(path);
-    for (const std::shared_ptr<Path>& path : handles_->near_paths) judge(path);
-    for (const std::shared_ptr<Path>& path : gone) close(*path);
+void UcxWorker::look_at_neighbours(uint64_t now_us) {
+    if (handles_->near == nullptr) return;
+    handles_->near->look(now_us, [this] { return handles_->has_room_for_stranger(); });
 }
 
 void UcxWorker::close(Path& path) {
     path.has_failed = true;
     path.stranger_us = 0;
-    if (path.near != nullptr) {
-        const std::unique_ptr<NearLink> closed = std::move(path.near);
-        std::erase_if(handles_->near_paths, [&](const auto& other) { return &path == &*other; });
-        return;
-    }
+    if (path.near != nullptr) return handles_->near->close(path);
     if (path.ep == nullptr || !config_.tells_failures) return;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -361,12 +306,7 @@ void UcxWorker::close(Path& path) {
 
 void UcxWorker::send(Path& path, UcxMessage& message) {
     if (path.has_failed) return;
-    if (path.near != nullptr) {
-        path.near->send({.header = std::as_bytes(std::span(&message.header, 1)),
-                         .payload = {message.data(), message.payload_bytes},
-                         .num_in_flight = &message.num_in_flight});
-        return;
-    }
+    if (path.near != nullptr) return NearPaths::send(path, message);
     ucp_request_param_t params{};
     params.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -413,14 +353,9 @@ void UcxWorker::try_progress() {
 void UcxWorker::spin() {
     handles_->take_near();
     const bool is_turn_of_ucx = ++num_spins_ % kTurnsForUcx == 0;
-    if (handles_->near_paths.empty() || (is_turn_of_ucx && has_ucx_to_take())) {
+    if (!handles_->has_neighbours() || (is_turn_of_ucx && handles_->has_ucx_to_take())) {
         ucp_worker_progress(handles_->worker);
     }
-}
-
-// Else it has newcomers to bring at most, and the own thread finds them.
-bool UcxWorker::has_ucx_to_take() const {
-    return handles_->near_paths.empty() || !handles_->paths.empty();
 }
 
 bool UcxWorker::progress() {
@@ -456,7 +391,7 @@ void UcxWorker::run() {
 // For the taker that sleeps: turns disarm.
 void UcxWorker::keep_armed() {
     for (int turn = 0; turn < kTurnsAtOnce && taker_.sleeps(); ++turn) {
-        if (arm(has_ucx_to_take())) return;
+        if (arm(handles_->has_ucx_to_take())) return;
         progress();
     }
 }
@@ -479,13 +414,13 @@ void UcxWorker::sleep(int eventfd, uint64_t timeout_us) {
     {
         const Lock held(mutex_, std::try_to_lock);
         if (!held.owns_lock()) return;
-        with_ucx = has_ucx_to_take();
+        with_ucx = handles_->has_ucx_to_take();
         if (!arm(with_ucx)) return disarm();
         taker_.begin_sleep();
     }
     pollfd events[3] = {{eventfd, POLLIN, 0},
                         {with_ucx ? handles_->event_fd : -1, POLLIN, 0},
-                        {door_ == nullptr ? -1 : door_->descriptor(), POLLIN, 0}};
+                        {neighbours_fd(), POLLIN, 0}};
     const timespec timeout = timespec_of(timeout_us);
     ::ppoll(events, 3, &timeout, nullptr);
     taker_.end_sleep();
@@ -499,9 +434,8 @@ void UcxWorker::look_and_sleep(uint64_t tick_us) {
         const Lock held = lock();
         if (!arm(true)) return disarm();
     }
-    pollfd events[3] = {{handles_->event_fd, POLLIN, 0},
-                        {wake_fd_, POLLIN, 0},
-                        {door_ == nullptr ? -1 : door_->descriptor(), POLLIN, 0}};
+    pollfd events[3] = {
+        {handles_->event_fd, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {neighbours_fd(), POLLIN, 0}};
     const uint64_t before_us = steady_now_us();
     const timespec timeout = timespec_of(tick_us > before_us ? tick_us - before_us : 0);
     ::ppoll(events, 3, &timeout, nullptr);
@@ -509,24 +443,27 @@ void UcxWorker::look_and_sleep(uint64_t tick_us) {
     end_sleep((events[2].revents & POLLIN) != 0);
 }
 
-void UcxWorker::end_sleep(bool has_door_news) {
-    if (door_ == nullptr) return;
+int UcxWorker::neighbours_fd() const {
+    return handles_->near == nullptr ? -1 : handles_->near->descriptor();
+}
+
+void UcxWorker::end_sleep(bool have_neighbours_news) {
+    if (handles_->near == nullptr) return;
     // Another one at it: peers wake once too often, and the news are still there.
     const Lock held(mutex_, std::try_to_lock);
     if (!held.owns_lock()) return;
     if (!taker_.sleeps()) disarm();
-    if (has_door_news) look_at_door(steady_now_us());
+    if (have_neighbours_news) look_at_neighbours(steady_now_us());
 }
 
 // Returns whether nothing has arrived since; asleep it would not be noticed.
 bool UcxWorker::arm(bool with_ucx) {
-    const auto is_busy = [](const std::shared_ptr<Path>& path) { return path->near->arm(); };
-    if (std::ranges::any_of(handles_->near_paths, is_busy)) return false;
+    if (handles_->near != nullptr && !handles_->near->arm()) return false;
     return !with_ucx || ucp_worker_arm(handles_->worker) == UCS_OK;
 }
 
 void UcxWorker::disarm() {
-    for (const std::shared_ptr<Path>& path : handles_->near_paths) path->near->disarm();
+    if (handles_->near != nullptr) handles_->near->disarm();
 }
 
 void UcxWorker::take_ring() const {

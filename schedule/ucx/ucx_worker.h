@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "proto/status.h"
-#include "schedule/near/near_door.h"
 #include "schedule/ucx/taker_watch.h"
 #include "schedule/ucx/ucx_config.h"
 #include "schedule/ucx/ucx_message.h"
@@ -113,14 +112,12 @@ class UcxWorker {
     static void retire(Handles* handles);
     Result<> listen();
     Result<std::shared_ptr<Path>> make_path(void* ep_params);
-    std::shared_ptr<Path> make_near_path(std::unique_ptr<NearLink> link, uint64_t stranger_us);
     void take_requests(uint64_t now_us);
-    void close_strangers(uint64_t now_us);
-    void look_at_door(uint64_t now_us);
-    bool has_ucx_to_take() const;
+    void look_at_neighbours(uint64_t now_us);
+    int neighbours_fd() const;
     bool arm(bool with_ucx);
     void disarm();
-    void end_sleep(bool has_door_news);
+    void end_sleep(bool have_neighbours_news);
     void spin();
     void run();
     bool has_events(uint64_t until_us);
@@ -131,7 +128,6 @@ class UcxWorker {
 
     UcxConfig config_;
     std::unique_ptr<Handles> handles_;
-    std::unique_ptr<NearDoor> door_;  // Null: every path is UCX's.
     std::vector<std::byte> address_;
     mutable std::mutex mutex_;
     int wake_fd_ = -1;
