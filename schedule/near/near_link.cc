@@ -104,7 +104,7 @@ void NearLink::send(const NearMessage& message) {
     Outgoing outgoing{.head = {}, .message = message};
     outgoing.head.header_bytes = static_cast<uint32_t>(message.header.size());
     outgoing.head.payload_bytes = message.payload.size();
-    std::memcpy(outgoing.head.header, message.header.data(), message.header.size());
+    std::copy(message.header.begin(), message.header.end(), outgoing.head.header);
     // In order: not past what waits.
     if (memory_ && flush() && write(outgoing)) return;
     if (has_failed_) return;

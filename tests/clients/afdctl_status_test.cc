@@ -68,6 +68,7 @@ TEST(Afdctl, StatusShowsLinks) {
     other.set_index(1);
     other.set_host("node12");
     for (const bool is_open : {true, false}) attention.add_links()->set_is_open(is_open);
+    attention.mutable_links(0)->set_is_near(true);
     Link& measured = *attention.mutable_links(1);
     measured.set_latency_ns(28'400);
     measured.set_bytes_per_s(1'234'000'000);
@@ -76,17 +77,19 @@ TEST(Afdctl, StatusShowsLinks) {
     server.set_status(status);
     EXPECT_THAT(afdctl(server, {"status"}).out,
                 HasSubstr("\n\n"
-                          "LINK FROM    TO     HOST   TO HOST  STATE   ONE WAY   CARRIES  "
+                          "LINK FROM    TO     HOST   TO HOST  STATE  BY       ONE WAY   CARRIES  "
                           "SENT A TOKEN  RECEIVED\n"
-                          "attention 0  ffn 0  local  local    open          -         -  "
+                          "attention 0  ffn 0  local  local    open   memory         -         -  "
                           "     0.0 KiB   0.0 KiB\n"
-                          "attention 0  ffn 1  local  node12   down   0.028 ms  1.2 GB/s  "
+                          "attention 0  ffn 1  local  node12   down   -       0.028 ms  1.2 GB/s  "
                           "    29.0 KiB  14.0 KiB\n"));
     const ProgramResult object = afdctl(server, {"status", "--json"});
     const auto links = nlohmann::json::parse(object.out)["workers"][0]["links"];
     ASSERT_EQ(links.size(), 2u);
     EXPECT_EQ(links[1]["bytes_per_s"], 1'234'000'000);
     EXPECT_EQ(links[1]["latency_ns"], 28'400);
+    EXPECT_EQ(links[0]["is_near"], true);
+    EXPECT_EQ(links[1]["is_near"], false);
 }
 
 TEST(Afdctl, StatusIsATable) {

@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -55,7 +53,8 @@ TEST(NearRing, CarriesBytesInOrderBetweenThreads) {
             ring.reader.read(std::span(found).first(random() % found.size() + 1)).value();
         ring.reader.release();
         const std::vector<std::byte> expected = bytes_from(got, count);
-        ASSERT_EQ(std::memcmp(found.data(), expected.data(), count), 0) << "from byte " << got;
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), found.begin()))
+            << "from byte " << got;
         got += count;
     }
     writer.join();
