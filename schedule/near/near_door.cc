@@ -10,6 +10,12 @@
 #include "schedule/near/near_socket.h"
 
 namespace afd::schedule {
+namespace {
+
+// Who comes faster than they are taken holds nobody up: the rest is there at the next look.
+constexpr int kComersAtOnce = 16;
+
+}  // namespace
 
 Result<std::unique_ptr<NearDoor>> NearDoor::make(bool listens) {
     const std::optional<NearAddress> address = new_near_address();
@@ -53,8 +59,10 @@ std::vector<std::unique_ptr<NearLink>> NearDoor::look() const {
             link->on_socket();
             continue;
         }
-        for (int socket = accept_near(listener_); socket >= 0; socket = accept_near(listener_)) {
-            came.push_back(std::make_unique<NearLink>(socket));
+        for (int look = 0; look < kComersAtOnce; ++look) {
+            const int socket = accept_near(listener_);
+            if (socket == kNoneCame) break;
+            if (socket >= 0) came.push_back(std::make_unique<NearLink>(socket));
         }
     }
     return came;

@@ -17,6 +17,7 @@ namespace {
 
 // The other side may begin with so much while more is being copied.
 constexpr size_t kPieceBytes = 64 << 10;
+constexpr int kNewsAtOnce = 64;
 constexpr const char* kMemoryName = "/afd-near";
 
 constexpr size_t kWordsBytes = sizeof(NearRingWords);
@@ -79,7 +80,8 @@ void NearLink::take_memory(int descriptor) {
 }
 
 void NearLink::on_socket() {
-    while (!has_failed_) {
+    // Who writes without end is heard again later.
+    for (int look = 0; look < kNewsAtOnce && !has_failed_; ++look) {
         const NearNews news = receive_near(socket_);
         if (news.descriptor >= 0) {
             take_memory(news.descriptor);

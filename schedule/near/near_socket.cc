@@ -97,11 +97,11 @@ Result<int> connect_near(const NearAddress& address) {
 }
 
 int accept_near(int listener) {
-    while (true) {
-        const int made = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (made < 0 || is_of_this_user(made)) return made;
-        ::close(made);
-    }
+    const int made = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (made < 0) return kNoneCame;
+    if (is_of_this_user(made)) return made;
+    ::close(made);
+    return kOtherUserCame;
 }
 
 Result<> send_descriptor(int socket, int descriptor) {
@@ -130,7 +130,8 @@ NearNews receive_near(int socket) {
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control.bytes.data();
-    message.msg_controllen = control.bytes.size();
+    // For one descriptor and no more: the padding behind it has room for another.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
     const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     if (bytes < 0) return {.is_over = errno != EAGAIN && errno != EINTR};
     NearNews news{.is_over = bytes == 0, .is_any = true};

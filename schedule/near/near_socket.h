@@ -13,7 +13,9 @@ namespace afd::schedule {
 Result<int> listen_near(const NearAddress& address);
 // Errors: also kPermissionDenied: another user listens there.
 Result<int> connect_near(const NearAddress& address);
-// A socket of this user that has come to a listener; -1: none.
+// A socket that has come to a listener, or one of these.
+inline constexpr int kNoneCame = -1;
+inline constexpr int kOtherUserCame = -2;  // Closed.
 int accept_near(int listener);
 
 // With one byte. Errors: also that the peer is gone.

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "proto/check.h"
@@ -74,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     afd::fuzz::FuzzInput input(data, size);
     while (!input.is_empty() && !link.has_failed()) {
         const auto choice = input.take<uint8_t>();
-        const size_t count = choice & 15;
+        const size_t count = std::min<size_t>(choice & 31, 16);
         if (count == 0) {
             link.send({std::span(message).first(80), message, &num_in_flight});
             for (int i = 0; i < 4; ++i) link.take(checker);

@@ -16,8 +16,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <thread>
@@ -251,6 +253,35 @@ TEST_F(HostileNear, SecondMemoryIsRefused) {
     EXPECT_TRUE(link_->has_failed());
 }
 
+// A packet with two of them, of which none may stay open here.
+TEST_F(HostileNear, MoreDescriptorsThanOneAreRefused) {
+    const auto num_open = [] {
+        const std::filesystem::directory_iterator all("/proc/self/fd");
+        return std::distance(begin(all), end(all));
+    };
+    const int memory = memory_of(kMemoryBytes, kSeals);
+    const auto before = num_open();
+    const std::array<int, 2> descriptors = {memory, memory};
+    char byte = 1;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(descriptors))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr& header = *CMSG_FIRSTHDR(&message);
+    header.cmsg_level = SOL_SOCKET;
+    header.cmsg_type = SCM_RIGHTS;
+    header.cmsg_len = CMSG_LEN(sizeof(descriptors));
+    std::memcpy(CMSG_DATA(&header), descriptors.data(), sizeof(descriptors));
+    ASSERT_EQ(::sendmsg(socket_, &message, 0), 1);
+    link_->on_socket();
+    EXPECT_TRUE(link_->has_failed());
+    EXPECT_EQ(num_open(), before - 1) << "the link's socket is closed, and nothing else is open";
+    ::close(memory);
+}
+
 TEST_F(HostileNear, WakingBeforeThereIsMemoryIsRefused) {
     ASSERT_EQ(::send(socket_, "x", 1, 0), 1);
     link_->on_socket();
@@ -300,6 +331,7 @@ TEST_F(HostileNear, RandomStoresCostTheLinkAlone) {
             ::close(socket_);
             socket_ = connect_near(door_->address()).value();
             link_.reset();
+            ASSERT_EQ(num_in_flight, 0U);
             for (auto& came : door_->look()) link_ = std::move(came);
             ASSERT_NE(link_, nullptr);
             std::memset(bytes, 0, kMemoryBytes);
@@ -322,6 +354,8 @@ TEST_F(HostileNear, RandomStoresCostTheLinkAlone) {
         got.headers.clear();
     }
     EXPECT_GT(num_links, 100);
+    link_.reset();
+    EXPECT_EQ(num_in_flight, 0U);
     ::munmap(bytes, kMemoryBytes);
     ::close(memory);
 }
