@@ -365,6 +365,7 @@ bool UcxWorker::progress() {
 
 void UcxWorker::run() {
     uint64_t tick_us = 0;
+    bool was_awake = true;
     // Relaxed: see stop().
     while (!is_over_.load(std::memory_order_relaxed)) {
         // Relaxed: see num_turns().
@@ -372,7 +373,8 @@ void UcxWorker::run() {
         // Acquire; partner: wake().
         if (wants_tick_.exchange(false, std::memory_order_acquire)) tick_us = 0;
         const bool is_spared = taker_.has_taker();
-        if (!is_spared || steady_now_us() >= tick_us) {
+        // What woke this thread may have been for a taker that went to sleep meanwhile.
+        if (!is_spared || was_awake || steady_now_us() >= tick_us) {
             const Lock held = lock();
             for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
             // Read behind what arrived: nobody was heard later than now.
@@ -384,6 +386,7 @@ void UcxWorker::run() {
             }
             keep_armed();
         }
+        was_awake = !is_spared;
         is_spared ? rest(tick_us) : look_and_sleep(tick_us);
     }
 }

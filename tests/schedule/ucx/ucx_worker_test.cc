@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -31,13 +32,17 @@ class CountingReceiver : public UcxReceiver {
                     const UcxHeader&,
                     std::span<const std::byte>) override {
         count_.fetch_add(1, std::memory_order_relaxed);
+        if (sleeper_ >= 0) ring(sleeper_);
     }
+    // As an end does, which stores what arrives for a thread that may sleep. -1: nobody.
+    void set_sleeper(int eventfd) { sleeper_ = eventfd; }
     uint64_t num_ticks() const { return num_ticks_.load(std::memory_order_relaxed); }
     void on_tick(uint64_t) override { num_ticks_.fetch_add(1, std::memory_order_relaxed); }
 
   private:
     std::atomic<uint64_t> count_{0};
     std::atomic<uint64_t> num_ticks_{0};
+    std::atomic<int> sleeper_{-1};
 };
 
 // Through memory, or over TCP.
@@ -150,6 +155,38 @@ TEST_P(UcxWorkerTest, SleeperIsWokenByWhatArrivesAndTakesIt) {
     EXPECT_LT(us, 0.5 * UcxWorker::kRestUs);
     EXPECT_GT(num_found, 80U) << "others were brought in by the own thread";
     EXPECT_LT(to_->num_turns() - num_turns, num_rests + 20);
+    ::close(eventfd);
+}
+
+// The same when the own thread is awake, because nobody has taken for longer than it rests: it may
+// be the one that what arrives wakes, and has to bring it in.
+TEST_P(UcxWorkerTest, SleeperIsWokenWhileTheOwnThreadIsAwake) {
+    const int eventfd = ::eventfd(0, EFD_NONBLOCK);
+    arrived_.set_sleeper(eventfd);
+    std::vector<double> times;
+    for (int i = 0; i < 100; ++i) {
+        std::this_thread::sleep_for(std::chrono::microseconds(4 * UcxWorker::kRestUs));
+        const uint64_t before = arrived_.count();
+        std::atomic<uint64_t> sent_us{0};
+        std::thread sender([&] {
+            std::this_thread::sleep_for(std::chrono::microseconds(300));
+            sent_us = steady_now_us();
+            send();
+        });
+        await([&] {
+            to_->sleep(eventfd, 1'000'000);
+            to_->try_progress();
+            return arrived_.count() > before;
+        });
+        const uint64_t now_us = steady_now_us();
+        sender.join();
+        times.push_back(static_cast<double>(now_us - sent_us));
+        uint64_t rings = 0;
+        static_cast<void>(::read(eventfd, &rings, sizeof(rings)));
+    }
+    arrived_.set_sleeper(-1);
+    std::sort(times.begin(), times.end());
+    EXPECT_LT(times[90], 0.5 * UcxWorker::kRestUs);
     ::close(eventfd);
 }
 
