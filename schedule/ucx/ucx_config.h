@@ -16,7 +16,6 @@ struct UcxConfig {
     // Whether these transports tell that a peer is gone. The shared memory of UCX ("sm,self") does
     // not: there its silence does, and paths stay until the worker ends.
     bool tells_failures = true;
-    uint32_t spin_us = 0;  // How long the thread looks again before it sleeps.
     // Whether workers of one host talk through memory instead (schedule/near).
     bool near_by_memory = false;
 };

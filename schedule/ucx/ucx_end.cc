@@ -182,6 +182,8 @@ void UcxEnd::keep_connected(uint32_t peer, uint64_t now_us) {
                          (link.is_open && now_us - link.heard_us > kSilentUs) ||
                          (!link.is_open && now_us - link.began_us > kWelcomeUs);
     if (is_gone) {
+        // The peer may have no room for it: UCX is tried instead.
+        link.is_not_near |= link.path && !link.is_open && UcxWorker::is_near(*link.path);
         close(peer);
         if (now_us >= link.next_try_us || is_other) connect(peer, now_us);
     } else if (!link.is_open && now_us - link.heard_us > kHelloAgainUs) {
@@ -196,11 +198,14 @@ void UcxEnd::connect(uint32_t peer, uint64_t now_us) {
     const UcxPlace place = config_.book->get(Role::kFfn, peer);
     if (place.address.empty()) return;
     // A new process has no part in how its predecessor failed.
-    if (place.epoch != link.peer_epoch) link.pause_us = 0;
+    if (place.epoch != link.peer_epoch) {
+        link.pause_us = 0;
+        link.is_not_near = false;
+    }
     link.peer_epoch = place.epoch;
     link.pause_us = std::clamp(2 * link.pause_us, kPauseUs, kPauseUsMax);
     link.next_try_us = now_us + link.pause_us;
-    Result<std::shared_ptr<UcxPath>> path = worker_->connect(place.address);
+    Result<std::shared_ptr<UcxPath>> path = worker_->connect(place.address, !link.is_not_near);
     if (!path.ok()) return;
     link.path = path.value();
     link.epoch = config_.epoch;

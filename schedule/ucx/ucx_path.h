@@ -20,6 +20,8 @@ class UcxPath {
     std::unique_ptr<NearLink> near;
     bool has_failed = false;
     uint64_t stranger_us = 0;  // When a peer opened it; 0: adopted.
+
+    bool is_over() const { return has_failed || (near != nullptr && near->has_failed()); }
 };
 
 }  // namespace afd::schedule

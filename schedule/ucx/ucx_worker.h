@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// UcxWorker: one context and worker of UCX, paths to other workers, and a thread that receives. It
-// knows bytes and nothing of the protocol.
+// UcxWorker: paths to other workers, and a thread that receives: who of the two threads of a worker
+// brings in what arrives, and where they sleep. What a path is: ucx_paths.h. It knows bytes and
+// nothing of the protocol.
 //
-// A path to a worker of the same host goes through memory instead, if the configuration says so
-// (schedule/near); with everything that is said here, it is a path like the others.
+// A path to a worker of the same host goes through memory instead of UCX, if the configuration says
+// so (schedule/near); with everything that is said here, it is a path like the others.
 //
-// Active messages only, without remote memory keys: what arrives is handed to the receiver, who
-// stores it or does not. The transports that UCX may use are given by name, as in UCX_TLS.
+// What arrives is handed to the receiver, who stores it or does not. The transports that UCX may
+// use are given by name, as in UCX_TLS.
 //
 // One lock guards all of UCX, and whatever the receiver keeps for it: callbacks run under it, on
 // the thread that receives, or on one that calls try_progress(). Sending posts on the caller's
@@ -20,7 +21,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -28,23 +28,11 @@
 #include "schedule/ucx/taker_watch.h"
 #include "schedule/ucx/ucx_config.h"
 #include "schedule/ucx/ucx_message.h"
+#include "schedule/ucx/ucx_receiver.h"
 
 namespace afd::schedule {
 
-// A way to another worker. One that a peer opened is closed after a while if nobody adopts it.
-class UcxPath;
-
-class UcxReceiver {
-  public:
-    virtual ~UcxReceiver() = default;
-    // Both run under the lock, on whichever thread makes the turn. The bytes are the peer's: check
-    // them.
-    virtual void on_message(const std::shared_ptr<UcxPath>& path,
-                            const UcxHeader& header,
-                            std::span<const std::byte> payload) = 0;
-    // Every few milliseconds, and soon after wake().
-    virtual void on_tick(uint64_t now_us) = 0;
-};
+class UcxPaths;
 
 class UcxWorker {
   public:
@@ -64,7 +52,7 @@ class UcxWorker {
     UcxWorker& operator=(const UcxWorker&) = delete;
 
     // What a peer connects to (ucx_address.h); empty if this one does not listen.
-    const std::vector<std::byte>& address() const { return address_; }
+    const std::vector<std::byte>& address() const;
 
     // Starts the thread. `receiver` outlives stop().
     void start(UcxReceiver& receiver);
@@ -89,7 +77,9 @@ class UcxWorker {
     // All below: under the lock.
     // Errors: kUnavailable, with UCX's reason; kDataLoss: the address is none. That the peer is not
     // there shows later, as a failed path.
-    Result<std::shared_ptr<Path>> connect(std::span<const std::byte> address);
+    // `may_be_near`: through memory, if the peer is a neighbour.
+    Result<std::shared_ptr<Path>> connect(std::span<const std::byte> address,
+                                          bool may_be_near = true);
     // A path that a peer opened is used from here on.
     void adopt(Path& path);
     // Closes it for good, outside of a callback; what was being sent is let go of.
@@ -106,38 +96,24 @@ class UcxWorker {
     bool progress();
 
   private:
-    struct Handles;
-
-    UcxWorker(const UcxConfig& config, std::unique_ptr<Handles> handles);
-    static void retire(Handles* handles);
-    Result<> listen();
-    Result<std::shared_ptr<Path>> make_path(void* ep_params);
-    void take_requests(uint64_t now_us);
-    void look_at_neighbours(uint64_t now_us);
-    int neighbours_fd() const;
-    bool arm(bool with_ucx);
-    void disarm();
-    void end_sleep(bool have_neighbours_news);
-    void spin();
+    explicit UcxWorker(std::unique_ptr<UcxPaths> paths);
     void run();
-    bool has_events(uint64_t until_us);
+    void take_turns();
     void keep_armed();
     void rest(uint64_t tick_us);
     void look_and_sleep(uint64_t tick_us);
+    void end_sleep(bool have_neighbours_news);
     void take_ring() const;
 
-    UcxConfig config_;
-    std::unique_ptr<Handles> handles_;
-    std::vector<std::byte> address_;
+    std::unique_ptr<UcxPaths> paths_;
+    UcxReceiver* receiver_ = nullptr;
     mutable std::mutex mutex_;
     int wake_fd_ = -1;
     std::atomic<bool> wants_tick_{false};
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;
-    // Of who calls try_progress() and sleep():
-    bool takes_all_ = false;  // It has slept.
-    uint32_t num_spins_ = 0;
+    bool takes_all_ = false;  // Who calls try_progress() and sleep() has slept.
     std::thread thread_;
 };
 
