@@ -99,9 +99,11 @@ void NearLink::wake() const {
 }
 
 void NearLink::send(const NearMessage& message) {
-    AFD_ASSERT(message.header.size() <= kHeaderBytesMax && message.num_in_flight != nullptr,
-               "a header of %zu bytes",
-               message.header.size());
+    AFD_ASSERT(message.header.size() <= kHeaderBytesMax &&
+                   message.payload.size() <= kPayloadBytesMax && message.num_in_flight != nullptr,
+               "a message of %zu and %zu bytes",
+               message.header.size(),
+               message.payload.size());
     if (has_failed_) return;
     Outgoing outgoing{.head = {}, .message = message};
     outgoing.head.header_bytes = static_cast<uint32_t>(message.header.size());
@@ -112,6 +114,8 @@ void NearLink::send(const NearMessage& message) {
     if (has_failed_) return;
     ++*message.num_in_flight;
     outgoing_.push_back(outgoing);
+    // Whoever sleeps at the socket goes on: the caller may have something else to do.
+    while (memory_ && !has_failed_ && writer_.arm() && !flush()) continue;
 }
 
 bool NearLink::flush() {

@@ -64,7 +64,7 @@ class NearLink {
     bool has_failed() const { return has_failed_; }
     void fail();
 
-    // REQUIRES: the header has at most kHeaderBytesMax. Dropped once the link has failed.
+    // REQUIRES: at most kHeaderBytesMax and kPayloadBytesMax. Dropped once the link has failed.
     void send(const NearMessage& message);
     // Goes on sending, and receives: at most one message. Returns whether anything moved.
     bool take(NearReceiver& receiver);

@@ -66,10 +66,22 @@ bool is_of_this_user(int socket) {
            peer.uid == ::geteuid();
 }
 
-// Room for one descriptor.
-union Control {
-    std::array<char, CMSG_SPACE(sizeof(int))> bytes;
-    cmsghdr alignment;
+// A byte, and room for one descriptor with it and no more: the padding behind it would have room
+// for another.
+struct Packet {
+    char byte = 1;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+
+    Packet() {
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = CMSG_LEN(sizeof(int));
+    }
+    Packet(const Packet&) = delete;
+    Packet& operator=(const Packet&) = delete;
 };
 
 }  // namespace
@@ -105,43 +117,29 @@ int accept_near(int listener) {
 }
 
 Result<> send_descriptor(int socket, int descriptor) {
-    char byte = 1;
-    iovec part{&byte, 1};
-    Control control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = control.bytes.size();
-    cmsghdr& header = *CMSG_FIRSTHDR(&message);
+    Packet packet;
+    cmsghdr& header = *CMSG_FIRSTHDR(&packet.message);
     header.cmsg_level = SOL_SOCKET;
     header.cmsg_type = SCM_RIGHTS;
     header.cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(&header), &descriptor, sizeof(int));
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != 1) return socket_error("cannot write to");
+    if (::sendmsg(socket, &packet.message, MSG_NOSIGNAL) != 1) {
+        return socket_error("cannot write to");
+    }
     return {};
 }
 
 NearNews receive_near(int socket) {
-    char byte = 0;
-    iovec part{&byte, 1};
-    Control control{};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes.data();
-    // For one descriptor and no more: the padding behind it has room for another.
-    message.msg_controllen = CMSG_LEN(sizeof(int));
-    const ssize_t bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    Packet packet;
+    const ssize_t bytes = ::recvmsg(socket, &packet.message, MSG_CMSG_CLOEXEC);
     if (bytes < 0) return {.is_over = errno != EAGAIN && errno != EINTR};
     NearNews news{.is_over = bytes == 0, .is_any = true};
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-         header = CMSG_NXTHDR(&message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const cmsghdr* header = CMSG_FIRSTHDR(&packet.message);
+    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
         std::memcpy(&news.descriptor, CMSG_DATA(header), sizeof(int));
     }
     // More of them than were to come: the kernel has closed those that had no room.
-    news.is_over |= (message.msg_flags & MSG_CTRUNC) != 0;
+    news.is_over |= (packet.message.msg_flags & MSG_CTRUNC) != 0;
     return news;
 }
 

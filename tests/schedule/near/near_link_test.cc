@@ -144,6 +144,19 @@ TEST_F(NearLinkTest, WakesAReaderThatSleepsAndAWriterThatHasNoRoom) {
     EXPECT_EQ(num_in_flight, 0U);
 }
 
+// Nobody has armed: who sent went on computing, and the thread beside it was asleep before.
+TEST_F(NearLinkTest, RoomForWhatWaitsWakesWithoutAnotherLook) {
+    const std::vector<std::byte> large(3 * NearLink::kRingBytes);
+    uint32_t num_in_flight = 0;
+    from_->send({{}, large, &num_in_flight});
+    Recorder got;
+    to_->take(got);
+    pollfd event{from_->socket(), POLLIN, 0};
+    EXPECT_EQ(::poll(&event, 1, 0), 1);
+    from_.reset();
+    EXPECT_EQ(num_in_flight, 0U);
+}
+
 TEST_F(NearLinkTest, ItsEndIsSeenAndWhatWaitsIsLetGoOf) {
     const std::vector<std::byte> large(3 * NearLink::kRingBytes);
     uint32_t num_in_flight = 0;

@@ -22,6 +22,8 @@
 #include <thread>
 
 #include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/near/near_socket.h"
+#include "schedule/ucx/ucx_address.h"
 #include "tests/schedule/protocol/protocol_threads.h"
 #include "tests/schedule/ucx/ucx_network.h"
 
@@ -128,6 +130,36 @@ TEST(UcxTransport, WaitsForNoConnection) {
     // The first is how a session finds a rank, the second what rows go over.
     EXPECT_GE(num_connects, 2);
     EXPECT_EQ(num_waiting_connects, 0);
+}
+
+// Goal: a neighbour that cannot serve a link through memory is reached over UCX. Method: a rank
+// whose near address is another's, who closes whatever comes. Oracle: that the two talk.
+TEST(UcxTransport, GoesOverUcxWhereANeighbourHasNoRoom) {
+    UcxNetwork network(small_geometry(),
+                       {.transports = "tcp", .devices = "lo", .near_by_memory = true});
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const NearAddress nobody = new_near_address().value();
+    const int listener = listen_near(nobody).value();
+    UcxPlace place = network.book().get(Role::kFfn, 0);
+    UcxAddress address = UcxAddress::parse(place.address).value();
+    ASSERT_TRUE(address.near.has_value());
+    address.near = nobody;
+    place.address = address.bytes();
+    network.book().set(Role::kFfn, 0, place);
+    const auto dispatch = network.dispatch(0);
+    int num_came = 0;
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    while (dispatch->descriptor_flag(0, 0) != 0 && steady_now_us() < deadline_us) {
+        const int came = accept_near(listener);
+        if (came >= 0) ++num_came;
+        if (came >= 0) ::close(came);
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(dispatch->descriptor_flag(0, 0), 0) << "no connection came about";
+    EXPECT_EQ(num_came, 1);
+    EXPECT_FALSE(dispatch->links()[0].is_near);
+    ::close(listener);
 }
 
 // Goal: a connection over which messages go stays. Oracle: how many were made, with two for each
