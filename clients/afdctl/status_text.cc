@@ -239,13 +239,18 @@ std::string per_token_text(uint64_t bytes, uint64_t num_positions) {
                        static_cast<double>(bytes) / static_cast<double>(num_positions) / 1024);
 }
 
+std::string way_text(const Link& link) {
+    if (!link.is_open()) return "-";
+    return link.is_near() ? "memory" : "ucx";
+}
+
 std::vector<std::string> link_row(const Worker& from, const Worker& to, const Link& link) {
     return {worker_name(from),
             worker_name(to),
             host_name(from),
             host_name(to),
             link.is_open() ? "open" : "down",
-            !link.is_open() ? "-" : link.is_near() ? "memory" : "ucx",
+            way_text(link),
             latency_text(link.latency_ns()),
             bandwidth_text(link.bytes_per_s()),
             per_token_text(link.bytes_sent(), from.num_positions()),

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the tree against the house rules that a machine can check.
 
-    tidy.py SOURCE_DIR [--compile-commands FILE]
+    tidy.py SOURCE_DIR [--compile-commands FILE] [--clang-format PROGRAM]
 
 Goal: include directions, freedom from cycles, includes of what is named, banned words, sizes, true
-comments and documents that fit a screen hold for every committed file, and every translation unit
-of ours is compiled with -ffp-contract=off and without fast-math.
+comments and documents that fit a screen hold for every committed file, which is formatted as
+.clang-format says, and every translation unit of ours is compiled with -ffp-contract=off and
+without fast-math.
 Method: reads the files that git lists and the compile commands of the build. Oracle: the tables in
 include_rules.py, name_rules.py, shape_rules.py, comment_rules.py and below. One line per violation;
 exit code 1 if any.
@@ -103,10 +104,21 @@ def check_compile_flags(root: Path, commands_file: Path) -> list[str]:
     return problems
 
 
+def check_format(root: Path, sources: list[Path], program: str) -> list[str]:
+    result = subprocess.run([program, "--dry-run", "--Werror", *map(str, sources)],
+                            cwd=root, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return []
+    places = re.findall(r"^(\S+:\d+):\d+: error: ", result.stderr, re.MULTILINE)
+    return [f"{place}: not as {program} writes it ({program} -i)"
+            for place in dict.fromkeys(places)] or [f"{program}: {result.stderr.strip()}"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source_dir", type=Path)
     parser.add_argument("--compile-commands", type=Path)
+    parser.add_argument("--clang-format", metavar="PROGRAM")
     args = parser.parse_args()
     root = args.source_dir.resolve()
 
@@ -128,6 +140,8 @@ def main() -> int:
             problems += check_columns(path, lines) + check_document_names(path, lines, names)
     if args.compile_commands:
         problems += check_compile_flags(root, args.compile_commands)
+    if args.clang_format:
+        problems += check_format(root, list(sources), args.clang_format)
 
     print("\n".join(problems) or f"tidy: {len(files)} files, no violation")
     return 1 if problems else 0

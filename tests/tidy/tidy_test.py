@@ -17,14 +17,14 @@ HEADER = "// SPDX-License-Identifier: Apache-2.0\n#pragma once\n"
 
 
 class TidyTest(unittest.TestCase):
-    def run_tidy(self, files: dict[str, str]) -> subprocess.CompletedProcess:
+    def run_tidy(self, files: dict[str, str], *flags: str) -> subprocess.CompletedProcess:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             subprocess.run(["git", "init", "-q", folder], check=True)
             for name, text in files.items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
-            return subprocess.run([sys.executable, str(TIDY), folder],
+            return subprocess.run([sys.executable, str(TIDY), *flags, folder],
                                   capture_output=True, text=True, check=False)
 
     def expect_violation(self, name: str, line: str, message: str) -> None:
@@ -139,6 +139,23 @@ class TidyTest(unittest.TestCase):
     def test_programs_may_be_executed(self):
         result = self.run_tidy({"scripts/a": "#!/bin/sh\n"})
         self.assertIn("scripts/a:1: begins with #! and may not be executed", result.stdout)
+
+    def test_format(self):
+        # A program that says what clang-format says: newcomers need not have that one.
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "format"
+            flag = f"--clang-format={program}"
+            for script, message in (
+                    ("echo 'ops/a.h:3:9: error: code should be clang-formatted' >&2; exit 1",
+                     "ops/a.h:3: not as"),
+                    ("echo 'no .clang-format' >&2; exit 1", "format: no .clang-format")):
+                program.write_text(f"#!/bin/sh\n{script}\n")
+                program.chmod(0o755)
+                result = self.run_tidy({"ops/a.h": HEADER}, flag)
+                self.assertEqual(result.returncode, 1, result.stdout)
+                self.assertIn(message, result.stdout)
+            program.write_text("#!/bin/sh\nexit 0\n")
+            self.assertEqual(self.run_tidy({"ops/cpu/a.h": HEADER}, flag).returncode, 0)
 
     def test_dead_sources(self):
         self.expect_violation("ops/a.cc", "", "named by no CMakeLists.txt")

@@ -338,8 +338,7 @@ TEST_P(ProtocolUcxProcesses, SurviveBrokenConnections) {
 TEST_P(ProtocolUcxProcesses, SurviveProcessesThatComeBack) {
     Params params;
     params.rounds_per_session = 1000;
-    UcxProcesses(params,
-                 {.break_every_us = 100'000, .num_returns = 12, .is_near = GetParam()})
+    UcxProcesses(params, {.break_every_us = 100'000, .num_returns = 12, .is_near = GetParam()})
         .run();
 }
 
