@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "ops/cpu/block_sizes.h"
@@ -40,13 +41,16 @@ struct TileShape {
     // rows need more columns, else too few sums are in flight to hide the latency of the
     // multiplier.
     size_t row_panels = 0;  // <= rows
-    // Of int4_tile at most. 0: the class has none, since int4 and mxfp4 weights have the order of
-    // bf16 ones; unpack_int4 and unpack_mxfp4 make bf16 panels of them, which go through tile.
+    // Of int4_tile at most, and of a product whose rows pass it block by block. More rows are the
+    // work of unpack_int4 or unpack_mxfp4, which make bf16 panels, and tile, with the same bits;
+    // all rows, where these are 0. A class with an order of its own for int4 weights has kAllRows.
     size_t int4_rows = 0;  // <= rows
-    // Of fp8_tile at most, and of a product whose rows pass it block by block. More rows are the
-    // work of unpack_fp8, tile and add_block, with the same bits; all rows, where these are 0.
+    size_t int4_product_rows = 0;
+    // The same of fp8_tile, unpack_fp8, tile and add_block.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
+
+    static constexpr size_t kAllRows = std::numeric_limits<size_t>::max();
 
     // Panels that one call of tile takes for `num_rows` rows at most.
     size_t panels(size_t num_rows) const {
@@ -137,10 +141,6 @@ struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
     size_t group_size = 0;
     bool has_fp16_scales = false;
     bool is_mxfp4 = false;  // Nibbles are e2m1, and every scale is a short one in bf16.
-    // Panels that follow each other, panel_bytes each; out [num_panels][num_rows][32]. More than
-    // one for mxfp4_tile and few rows only (TileShape::mxfp4_two_panel_rows).
-    size_t num_panels = 1;
-    size_t panel_bytes = 0;
 };
 
 struct UnpackArguments {
@@ -327,7 +327,7 @@ struct Kernels {
     // out = x · Wᵀ for one tile, in the class's order for int4 and mxfp4 weights. For
     // shape.int4_rows > 0.
     void (*int4_tile)(const Int4TileArguments& arguments);
-    // out = (q · scale) →bf16. For shape.int4_rows == 0.
+    // out = (q · scale) →bf16. Unless shape.int4_product_rows is kAllRows.
     void (*unpack_int4)(const UnpackArguments& arguments);
     // out = e2m1 · scale, exactly.
     void (*unpack_mxfp4)(const UnpackArguments& arguments);

@@ -104,26 +104,39 @@ void unpack_nibble_group(
     }
 }
 
-template <typename Lanes, size_t kInterleave, Nibble kNibble>
-void unpack_nibble_words(const UnpackArguments& a) {
-    const std::byte* group = a.panel;
-    const int long_bits = a.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
-    for (size_t first = 0; first < a.depth; first += a.group_size) {
-        alignas(64) float scales[kPanelColumns];
+// The scales of a group, one for each column.
+struct GroupScales {
+    alignas(64) float values[kPanelColumns];
+    Products products = Products::kExact;
+
+    GroupScales(const std::byte* group, bool are_fp16) {
         int any_bits = 0;
         for (size_t j = 0; j < kPanelColumns; ++j) {
             uint16_t bits;
             std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
             any_bits |= bits;
-            scales[j] = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+            values[j] = are_fp16 ? to_float(Fp16{bits}) : to_float(Bf16{bits});
         }
+        const int long_bits = are_fp16 ? kInt4LongFp16Bits : kInt4LongBf16Bits;
+        if ((any_bits & long_bits) != 0) products = Products::kRounded;
+    }
+};
+
+template <typename Lanes, size_t kInterleave, Nibble kNibble>
+void unpack_nibble_words(const UnpackArguments& a) {
+    const std::byte* group = a.panel;
+    for (size_t first = 0; first < a.depth; first += a.group_size) {
+        const GroupScales scales(group, a.has_fp16_scales);
         const size_t count = std::min(a.group_size, a.depth - first);
         const auto unpack =
-            (any_bits & long_bits) == 0
+            scales.products == Products::kExact
                 ? unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kExact>
                 : unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kRounded>;
-        unpack(
-            group + kInt4ScaleBytes, scales, count, a.fetch_ahead, a.out + first * kPanelColumns);
+        unpack(group + kInt4ScaleBytes,
+               scales.values,
+               count,
+               a.fetch_ahead,
+               a.out + first * kPanelColumns);
         group += int4_group_bytes(count);
     }
 }

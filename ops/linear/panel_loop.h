@@ -47,7 +47,7 @@ void for_each_panel_row(const LinearInput& x,
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
-            if (kernels.shape.int4_rows == 0) {
+            if (x.rows.num_rows > kernels.shape.int4_product_rows) {
                 return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
             }
             return float_panels(int4_product(weight, x.rows), first_panel, last_panel, finish);

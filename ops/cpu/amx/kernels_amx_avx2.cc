@@ -50,7 +50,9 @@ struct EightLanes {
 const Kernels& amx_avx2_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx2_kernels();
-        // fp8 weights are multiplied as bf16 ones.
+        // Both are multiplied as bf16 weights.
+        table.shape.int4_rows = 0;
+        table.shape.int4_product_rows = 0;
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<EightLanes>;

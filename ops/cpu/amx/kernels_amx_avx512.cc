@@ -50,6 +50,7 @@ const Kernels& amx_avx512_kernels() {
         Kernels table = has_pairs ? avx512_bf16_kernels() : avx512_kernels();
         // Both are multiplied as bf16 weights.
         table.shape.int4_rows = 0;
+        table.shape.int4_product_rows = 0;
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<SixteenLanes>;

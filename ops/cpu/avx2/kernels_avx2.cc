@@ -5,6 +5,7 @@
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/avx2/attention_avx2.h"
+#include "ops/cpu/avx2/int4_avx2.h"
 #include "ops/cpu/avx2/int8_avx2.h"
 #include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
@@ -36,6 +37,9 @@ const Kernels& avx2_kernels() {
         table.shape.rows = kTileRows;
         table.tile = tile;
         table.int8_tile = int8_madd_tile;
+        table.shape.int4_rows = kNibbleRows;
+        table.shape.int4_product_rows = kNibbleRows;
+        table.int4_tile = int4_tile_fma;
         table.shape.fp8_rows = EightWords::kFp8Rows;
         table.shape.fp8_product_rows = 4;
         table.fp8_tile = fp8_tile_fma<EightWords>;

@@ -28,6 +28,8 @@ const Kernels& avx512_kernels() {
         Kernels table = avx2_kernels();
         table.shape.rows = kAvx512TileRows;
         table.tile = tile;
+        table.shape.int4_rows = 0;
+        table.shape.int4_product_rows = 0;
         table.shape.fp8_rows = SixteenWords::kFp8Rows;
         table.shape.fp8_product_rows = 8;
         table.unpack_int4 = unpack_int4_avx512;

@@ -8,8 +8,6 @@
 
 #include <immintrin.h>
 
-#include <limits>
-
 #include "ops/cpu/avx512_bf16/attention_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/fp8_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/int4_avx512_bf16.h"
@@ -23,8 +21,9 @@ const Kernels& avx512_bf16_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_vnni_kernels();
         table.shape.int4_rows = kInt4TileRows;
+        table.shape.int4_product_rows = TileShape::kAllRows;
         table.shape.fp8_rows = kFp8TileRows;
-        table.shape.fp8_product_rows = std::numeric_limits<size_t>::max();
+        table.shape.fp8_product_rows = TileShape::kAllRows;
         table.tile = tile;
         table.int4_tile = int4_tile;
         table.unpack_int4 = unpack_int4_pairs;

@@ -41,9 +41,10 @@ TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
 TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
     for (const test::KernelTable& table : test::every_kernel_table()) {
         SCOPED_TRACE(table.name);
-        const bool has_own_order = table.kernels.shape.int4_rows > 0;
-        EXPECT_TRUE(has_own_order ? table.kernels.int4_tile != nullptr
-                                  : table.kernels.unpack_int4 != nullptr);
+        EXPECT_TRUE(table.kernels.shape.int4_rows == 0 || table.kernels.int4_tile != nullptr);
+        EXPECT_TRUE(table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows ||
+                    table.kernels.unpack_int4 != nullptr);
+        EXPECT_LE(table.kernels.shape.int4_rows, table.kernels.shape.int4_product_rows);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Products of few rows with int4 and mxfp4 weights on 8 lanes: a word is a column's next eight
+// weights, which become floats in registers and meet the rows there. The bits are those of
+// unpack_int4, unpack_mxfp4 and tile. Unpacked to a panel first, one row had half of this speed.
+// Included by ops/cpu/avx2/kernels_avx2.cc only.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/cpu/avx2/tile_avx2.h"
+#include "ops/cpu/avx2/words_avx2.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/rows_constant.h"
+#include "ops/cpu/unpack_words.h"
+#include "ops/format/packed_shape.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+// From five rows on, unpacking once for all is as fast.
+constexpr size_t kNibbleRows = 4;
+// Elements of a word.
+constexpr size_t kWordNibbles = 8;
+
+// The sums of kRows rows and kUnits registers of columns.
+template <size_t kRows, size_t kUnits>
+class NibbleSums {
+  public:
+    // They begin with what `out` holds, [kRows][32], or with 0.
+    [[gnu::always_inline]] NibbleSums(const float* out, bool goes_on) {
+        for_each([&](size_t r, size_t c, __m256 & sum) __attribute__((always_inline)) {
+            sum = goes_on ? EightWords::load(out + r * kPanelColumns + c * EightWords::kWidth)
+                          : EightWords::zero();
+        });
+    }
+
+    // `count` elements of a group, whose first word of these columns is at `words`; x: rows
+    // kFloatsDepth apart.
+    template <Nibble kNibble, Products kProducts>
+    [[gnu::always_inline]] void add(
+        const std::byte* words, const float* scales, const float* x, size_t count, size_t ahead) {
+        size_t k = 0;
+        for (; k + kWordNibbles <= count; k += kWordNibbles, words += kInt4StepBytes) {
+            __builtin_prefetch(words + ahead, 0, 3);
+            __builtin_prefetch(words + ahead + 64, 0, 3);
+            add_words<kNibble, kProducts, kWordNibbles>(words, scales, x + k);
+        }
+        with_rows<kWordNibbles - 1, 0>(count - k, [&]<size_t kLeft>() {
+            add_words<kNibble, kProducts, kLeft>(words, scales, x + k);
+        });
+    }
+
+    [[gnu::always_inline]] void store(float* out) {
+        for_each([&](size_t r, size_t c, __m256 & sum) __attribute__((always_inline)) {
+            EightWords::store(out + r * kPanelColumns + c * EightWords::kWidth, sum);
+        });
+    }
+
+  private:
+    template <typename Body>
+    [[gnu::always_inline]] void for_each(const Body& body) {
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+            unrolled<kUnits>([&](size_t c)
+                                 __attribute__((always_inline)) { body(r, c, sums_[r][c]); });
+        });
+    }
+
+    // The first kCount elements of some words.
+    template <Nibble kNibble, Products kProducts, size_t kCount>
+    [[gnu::always_inline]] void add_words(const std::byte* from,
+                                          const float* scales,
+                                          const float* x) {
+        __m256i words[kUnits];
+        unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
+            words[c] = EightWords::load_words(from + 4 * c * EightWords::kWidth);
+        });
+        [&]<size_t... kElement>(std::index_sequence<kElement...>) __attribute__((always_inline)) {
+            (add_element<kNibble, kProducts, kElement>(words, scales, x), ...);
+        }
+        (std::make_index_sequence<kCount>{});
+    }
+
+    template <Nibble kNibble, Products kProducts, size_t kElement>
+    [[gnu::always_inline]] void add_element(const __m256i (&words)[kUnits],
+                                            const float* scales,
+                                            const float* x) {
+        constexpr int kBit = kElement / 2 * 4 + kElement % 2 * 16;
+        __m256 values[kRows];
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+            values[r] = EightWords::broadcast(x[r * kFloatsDepth + kElement]);
+        });
+        unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
+            const __m256 scale = EightWords::load(scales + c * EightWords::kWidth);
+            const __m256i bits =
+                scaled_nibble<EightWords, kNibble, kProducts, kBit>(words[c], scale);
+            const __m256 weight = kProducts == Products::kExact ? _mm256_castsi256_ps(bits)
+                                                                : EightWords::high_half(bits);
+            unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+                sums_[r][c] = EightWords::fused(values[r], weight, sums_[r][c]);
+            });
+        });
+    }
+
+    __m256 sums_[kRows][kUnits];
+};
+
+// kRows rows and kUnits registers of columns from `column` on, over a piece of depth that begins
+// with a group: x, rows of floats.
+template <size_t kRows, size_t kUnits, Nibble kNibble>
+void nibble_pass(
+    const Int4TileArguments& a, const float* x, size_t first, size_t depth, size_t column) {
+    float* out = a.out + column;
+    const std::byte* group = a.panel + first / a.group_size * int4_group_bytes(a.group_size);
+    NibbleSums<kRows, kUnits> sums(out, first > 0);
+    for (size_t k = 0; k < depth; k += a.group_size) {
+        const GroupScales scales(group, a.has_fp16_scales);
+        const std::byte* words = group + kInt4ScaleBytes + 4 * column;
+        const size_t count = std::min(a.group_size, depth - k);
+        if (scales.products == Products::kExact) {
+            sums.template add<kNibble, Products::kExact>(
+                words, scales.values + column, x + k, count, a.fetch_ahead.bytes);
+        } else {
+            sums.template add<kNibble, Products::kRounded>(
+                words, scales.values + column, x + k, count, a.fetch_ahead.bytes);
+        }
+        group += int4_group_bytes(count);
+    }
+    sums.store(out);
+}
+
+// Eight sums at once: more rows take fewer columns.
+template <size_t kRows, Nibble kNibble>
+void nibble_panel(const Int4TileArguments& a) {
+    constexpr size_t kUnits = kRows <= 2 ? 4 : 2;
+    static_assert(kFloatsDepth % 64 == 0, "pieces end where groups do");
+    alignas(32) float floats[kRows * kFloatsDepth];
+    for (size_t first = 0; first < a.depth; first += kFloatsDepth) {
+        const size_t depth = std::min(kFloatsDepth, a.depth - first);
+        expand_rows(a.x + first, a.x_stride, kRows, depth, floats);
+        for (size_t column = 0; column < kPanelColumns; column += kUnits * EightWords::kWidth) {
+            nibble_pass<kRows, kUnits, kNibble>(a, floats, first, depth, column);
+        }
+    }
+}
+
+void int4_tile_fma(const Int4TileArguments& a) {
+    with_rows<kNibbleRows>(a.num_rows, [&]<size_t kRows>() {
+        a.is_mxfp4 ? nibble_panel<kRows, Nibble::kE2m1>(a) : nibble_panel<kRows, Nibble::kInt4>(a);
+    });
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu
