@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/packed_shape.h"
@@ -20,7 +21,7 @@ namespace afd::ops::cpu {
 namespace {
 
 // Of one pass.
-constexpr size_t kMaddRows = 6;
+constexpr size_t kMaddRows = 4;
 constexpr size_t kMaddWidth = 8;  // Columns of a register.
 constexpr size_t kQuadBytes = 4 * kPanelColumns;
 // Quads of depth of all rows that are lanes of 16 bits at a time.
@@ -74,13 +75,11 @@ void madd_pass(const LaneRow* x,
             sums[r][c] = _mm256_loadu_si256(at(r, c));
         });
     });
-    for (size_t quad = 0; quad < num_quads; ++quad, weights += kQuadBytes) {
-        __builtin_prefetch(fetch, 0, 3);
-        fetch += fetch_step;
+    const auto add = [&](size_t quad) __attribute__((always_inline)) {
         __m256i even[kRegisters];
         __m256i odd[kRegisters];
         unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
-            const auto* words = reinterpret_cast<const __m256i*>(weights) + c;
+            const auto* words = reinterpret_cast<const __m256i*>(weights + quad * kQuadBytes) + c;
             even[c] = _mm256_and_si256(_mm256_loadu_si256(words), low_bytes);
             odd[c] = _mm256_srli_epi16(_mm256_loadu_si256(words), 8);
         });
@@ -89,12 +88,20 @@ void madd_pass(const LaneRow* x,
             const __m256i x_odd = _mm256_set1_epi32(x[r].odd[quad]);
             unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
                 const __m256i first = _mm256_madd_epi16(even[c], x_even);
-                sums[r][c] = _mm256_add_epi32(sums[r][c], first);
+                sums[r][c] = EightWords::added(first, sums[r][c]);
                 const __m256i second = _mm256_madd_epi16(odd[c], x_odd);
-                sums[r][c] = _mm256_add_epi32(sums[r][c], second);
+                sums[r][c] = EightWords::added(second, sums[r][c]);
             });
         });
+    };
+    size_t quad = 0;
+    for (; quad + 2 <= num_quads; quad += 2) {
+        __builtin_prefetch(fetch, 0, 3);
+        fetch += 2 * fetch_step;
+        add(quad);
+        add(quad + 1);
     }
+    if (quad < num_quads) add(quad);
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
             _mm256_storeu_si256(at(r, c), sums[r][c]);
@@ -114,7 +121,7 @@ inline void madd_piece(const Int8TileArguments& a,
             madd_pass<kRows, 4>(x, weights, num_quads, next, 0, a.out);
         });
     }
-    constexpr size_t kRegisters = 1;
+    constexpr size_t kRegisters = 2;
     constexpr size_t kColumns = kRegisters * kMaddWidth;
     const size_t num_groups = (a.num_rows + kMaddRows - 1) / kMaddRows;
     const size_t step = kQuadBytes / (num_groups * kPanelColumns / kColumns);

@@ -87,6 +87,12 @@ struct Pass {
     size_t fetch_step;
 };
 
+// Elements of depth between two jumps, and between two fetches: a processor's two threads share
+// what it decodes, so jumps and fetches cost as much as multiplications where a neighbour is busy.
+constexpr size_t kAtOnce = 4;
+template <size_t kRows>
+constexpr size_t kFetchEvery = kRows <= 2 ? 1 : 2;
+
 template <size_t kRows, size_t kUnits, int kLocality>
 void run_pass(const Pass<kUnits>& p) {
     Columns sums[kRows][kUnits];
@@ -96,10 +102,7 @@ void run_pass(const Pass<kUnits>& p) {
                                    : Columns{EightWords::zero(), EightWords::zero()};
         });
     });
-    const char* fetch = p.fetch;
-    for (size_t k = 0; k < p.depth; ++k) {
-        __builtin_prefetch(fetch, 0, kLocality);
-        fetch += p.fetch_step;
+    const auto add = [&](size_t k) __attribute__((always_inline)) {
         unrolled<kUnits>([&](size_t u) __attribute__((always_inline)) {
             const __m256i words = EightWords::load_words(
                 reinterpret_cast<const std::byte*>(p.weights[u] + k * kPanelColumns));
@@ -107,11 +110,23 @@ void run_pass(const Pass<kUnits>& p) {
             const __m256 odd = EightWords::high_half(words);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
                 const __m256 value = EightWords::broadcast(p.x[r * kFloatsDepth + k]);
-                sums[r][u].even = _mm256_fmadd_ps(value, even, sums[r][u].even);
-                sums[r][u].odd = _mm256_fmadd_ps(value, odd, sums[r][u].odd);
+                sums[r][u].even = EightWords::fused(value, even, sums[r][u].even);
+                sums[r][u].odd = EightWords::fused(value, odd, sums[r][u].odd);
+            });
+        });
+    };
+    const char* fetch = p.fetch;
+    size_t k = 0;
+    for (; k + kAtOnce <= p.depth; k += kAtOnce) {
+        unrolled<kAtOnce / kFetchEvery<kRows>>([&](size_t i) __attribute__((always_inline)) {
+            __builtin_prefetch(fetch, 0, kLocality);
+            fetch += kFetchEvery<kRows> * p.fetch_step;
+            unrolled<kFetchEvery<kRows>>([&](size_t j) __attribute__((always_inline)) {
+                add(k + i * kFetchEvery<kRows> + j);
             });
         });
     }
+    for (; k < p.depth; ++k) add(k);
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
         unrolled<kUnits>([&](size_t u) __attribute__((always_inline)) {
             sums[r][u].store(p.out[u] + r * p.out_stride);

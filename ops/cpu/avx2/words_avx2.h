@@ -25,7 +25,17 @@ struct EightWords {
     static Floats load(const float* from) { return _mm256_loadu_ps(from); }
     static void store(float* to, Floats x) { _mm256_storeu_ps(to, x); }
     static Floats broadcast(float value) { return _mm256_set1_ps(value); }
-    static Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
+    // Sums stay where they are. g++ would make others of those of a loop that takes several steps
+    // at once: it lets a sum take the place of a factor, or adds in another order, and stores what
+    // has no place among the 16 registers.
+    static Floats fused(Floats a, Floats b, Floats sum) {
+        asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+        return sum;
+    }
+    static Words added(Words x, Words sum) {
+        asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(x));
+        return sum;
+    }
     static Words load_words(const std::byte* from) {
         return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     }
