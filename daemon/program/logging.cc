@@ -2,8 +2,9 @@
 #include "daemon/program/logging.h"
 
 #include <spdlog/details/log_msg.h>
+#include <spdlog/details/os.h>
 #include <spdlog/formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -15,6 +16,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <utility>
+
+#include "daemon/program/log_output.h"
 
 namespace afd::daemon {
 
@@ -85,6 +89,65 @@ class JsonFormatter final : public spdlog::formatter {
     std::string program_;
 };
 
+// Of a level's name on a terminal.
+std::string_view colour_of(spdlog::level::level_enum level) {
+    switch (level) {
+        case spdlog::level::debug:
+            return "\033[36m";
+        case spdlog::level::info:
+            return "\033[32m";
+        case spdlog::level::warn:
+            return "\033[33m\033[1m";
+        case spdlog::level::err:
+            return "\033[31m\033[1m";
+        default:
+            return "";
+    }
+}
+
+// Lines to stderr. Those that find no room are counted, and the next one that does is preceded by
+// one that says how many.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+  protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        if (num_lost_ > 0 && say_lost(message)) num_lost_ = 0;
+        if (num_lost_ > 0 || !put(message)) ++num_lost_;
+    }
+    void flush_() override {}
+
+  private:
+    // Before `next`, whose request it does not concern.
+    bool say_lost(const spdlog::details::log_msg& next) {
+        const uint64_t request = std::exchange(current_request, 0);
+        const std::string_view request_id = std::exchange(current_request_id, {});
+        const std::string lost =
+            fmt::format("{} lines of this log are lost: who reads it did not keep up", num_lost_);
+        const bool is_said = put({next.time, {}, next.logger_name, spdlog::level::warn, lost});
+        current_request = request;
+        current_request_id = request_id;
+        return is_said;
+    }
+
+    bool put(const spdlog::details::log_msg& message) {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        const std::string_view text(line.data(), line.size());
+        const size_t begin = message.color_range_start;
+        const size_t end = message.color_range_end;
+        if (!is_coloured_ || begin >= end) return output_.write(text);
+        return output_.write(fmt::format("{}{}{}\033[m{}",
+                                         text.substr(0, begin),
+                                         colour_of(message.level),
+                                         text.substr(begin, end - begin),
+                                         text.substr(end)));
+    }
+
+    LogOutput output_{STDERR_FILENO};
+    const bool is_coloured_ =
+        spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+    uint64_t num_lost_ = 0;
+};
+
 spdlog::level::level_enum spdlog_level(log::Level level) {
     switch (level) {
         case log::Level::kDebug:
@@ -106,8 +169,7 @@ void set_up_logging(const std::string& program,
                     const std::string& format) {
     // A worker may open no file later (daemon/worker/system_calls.h), the zone's neither.
     ::tzset();
-    auto logger = std::make_shared<spdlog::logger>(
-        program, std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto logger = std::make_shared<spdlog::logger>(program, std::make_shared<StderrSink>());
     is_json = format == "json";
     if (is_json) {
         logger->set_formatter(std::make_unique<JsonFormatter>(program));
@@ -115,7 +177,6 @@ void set_up_logging(const std::string& program,
         logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5!l%$ %n: %v");
     }
     logger->set_level(spdlog::level::from_str(level));
-    logger->flush_on(spdlog::level::trace);
     spdlog::set_default_logger(std::move(logger));
 }
 

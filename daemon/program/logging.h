@@ -9,6 +9,9 @@
 // A line that concerns one request says which: in text "request 7: ...", in JSON "request":7; and
 // what its client calls it, if that has said so: "request 7 (abc): ...", "request_id":"abc".
 //
+// Nobody waits for whoever reads the log (log_output.h): what finds no room is lost, and a line
+// says how many were.
+//
 // Who logs sees neither spdlog nor the inside of fmt: compiling those in every file that says
 // something was half of the time to compile the daemon.
 

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/program/logging.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/temporary_directory.h"
 
@@ -39,6 +46,46 @@ TEST(Logging, KnowsItsTimeZoneFromTheStart) {
         std::_Exit(local.tm_hour);
     };
     EXPECT_EXIT(hour_after_set_up(), ::testing::ExitedWithCode(9), "");
+}
+
+// Goal: a log that nobody reads holds nobody up, and says afterwards what is missing. Method: lines
+// of a request to a pipe of one page, which is read at last, and one line more. Oracle: the lines
+// that arrived and those that are said to be lost are all of them; each is a JSON object, and the
+// one of the loss names no request.
+TEST(Logging, SaysHowManyLinesAreLost) {
+    const auto num_wrong = [] {
+        int ends[2];
+        if (pipe2(ends, O_NONBLOCK) != 0 || fcntl(ends[1], F_SETPIPE_SZ, 4096) < 0) std::_Exit(99);
+        dup2(ends[1], STDERR_FILENO);
+        set_up_logging("test", "info", "json");
+        constexpr int kLines = 500;
+        for (int i = 0; i < kLines; ++i) log::of_request(7, log::Level::kInfo, "line {}", i);
+        const auto read_lines = [&] {
+            char bytes[16384];
+            const ssize_t n = read(ends[0], bytes, sizeof bytes);
+            std::stringstream text(std::string(bytes, n < 0 ? 0 : static_cast<size_t>(n)));
+            std::vector<nlohmann::json> lines;
+            for (std::string line; std::getline(text, line);)
+                lines.push_back(nlohmann::json::parse(line, nullptr, false));
+            return lines;
+        };
+        std::vector<nlohmann::json> lines = read_lines();
+        log::of_request(7, log::Level::kInfo, "after");
+        const std::vector<nlohmann::json> rest = read_lines();
+        lines.insert(lines.end(), rest.begin(), rest.end());
+        const int num_written = static_cast<int>(lines.size()) - 2;
+        int wrong = 0;
+        for (int i = 0; i < num_written; ++i)
+            wrong += lines[i].value("message", "") != fmt::format("line {}", i);
+        const nlohmann::json& lost = lines[lines.size() - 2];
+        wrong += lost.value("message", "") !=
+                 fmt::format("{} lines of this log are lost: who reads it did not keep up",
+                             kLines - num_written);
+        wrong += lost.value("level", "") != "warning" || lost.contains("request");
+        wrong += lines.back().value("message", "") != "after" || lines.back()["request"] != 7;
+        std::_Exit(std::min(wrong, 98));
+    };
+    EXPECT_EXIT(num_wrong(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
