@@ -97,9 +97,10 @@ void madd_pass(const LaneRow* x,
     size_t quad = 0;
     for (; quad + 2 <= num_quads; quad += 2) {
         __builtin_prefetch(fetch, 0, 3);
-        fetch += 2 * fetch_step;
         add(quad);
+        __builtin_prefetch(fetch + fetch_step, 0, 3);
         add(quad + 1);
+        fetch += 2 * fetch_step;
     }
     if (quad < num_quads) add(quad);
     unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
