@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A host behind a network of its own: another network namespace, and a wire between.
+// Hosts with a network of their own: other network namespaces, and a wire or a switch between.
 //
 // Goal: what holds over loopback holds where hosts have addresses; a network that is cut, slow,
 // lossy or out of order costs time and nothing else. Method: the device of the leader is taken down
@@ -16,6 +16,7 @@
 #include "daemon/cluster/cluster_protocol.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
+#include "tests/integration/network_switch.h"
 #include "tests/integration/network_wire.h"
 #include "tests/integration/workload.h"
 
@@ -153,6 +154,47 @@ TEST_F(NetworkHosts, AThinLinkCostsTime) {
     EXPECT_GT(carried, 0.4);
     EXPECT_LT(carried, 1.2);
     EXPECT_EQ(leader_->stop(), 0);
+}
+
+// No host has workers of both roles, so that everything goes over the network. Oracle: one process
+// with the same operators, and the links of the status.
+TEST(NetworkHostsOfOneRole, TwoOfAttentionAndTwoOfExpertsGiveTheBitsOfOneProcess) {
+    const auto requests = mixed_requests(12, 512, 7);
+    Instance alone({"--topology", "colocated"});
+    alone.wait_ready();
+    const auto expected = run_one_after_another(alone, requests);
+    EXPECT_EQ(alone.stop(), 0);
+
+    const std::vector<std::string> names = {"b", "c", "d"};
+    const NetworkSwitch network(names.size());
+    ASSERT_TRUE(network.is_there());
+    const std::string certificates = make_certificates(names);
+    std::vector<std::string> flags = network.leader_flags(certificates);
+    flags.insert(flags.end(), {"--attention-workers", "2", "--attention-hosts", "local,b"});
+    flags.insert(flags.end(), {"--ffn-workers", "2", "--ffn-hosts", "c,d"});
+    Instance leader(flags);
+    std::vector<std::unique_ptr<JoinedProcess>> hosts;
+    for (size_t host = 0; host < names.size(); ++host) {
+        hosts.push_back(std::make_unique<JoinedProcess>(
+            JoinedProcess::Options{.name = names[host],
+                                   .certificates = certificates,
+                                   .address = join_address(leader, network.address()),
+                                   .device = network.device(),
+                                   .before = network.in_namespace(host)}));
+    }
+    leader.wait_ready();
+    expect_same_bits(expected, run_one_after_another(leader, requests), "one by one");
+    expect_same_bits(expected, run_all_at_once(leader, requests), "all at once");
+    leader.wait_for("every link is used, and none is of one host", [](const client::Status& now) {
+        return std::ranges::all_of(now.workers(), [](const client::Worker& worker) {
+            return worker.role() == "ffn" ||
+                   (worker.links_size() == 2 &&
+                    std::ranges::all_of(worker.links(), [](const client::Link& link) {
+                        return link.is_open() && !link.is_near() && link.bytes_sent() > 0;
+                    }));
+        });
+    });
+    EXPECT_EQ(leader.stop(), 0);
 }
 
 }  // namespace

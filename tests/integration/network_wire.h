@@ -3,7 +3,7 @@
 
 // NetworkWire: two ends of one wire, the leader's here, the host's in a network namespace of its
 // own. By itself a pair of devices (veth), which is as fast as memory; with conditions, a link that
-// is emulated (link_emulator.h). Needs root, ip and nsenter.
+// is emulated (link_emulator.h). Needs what network_devices.h needs.
 
 #include <chrono>
 #include <memory>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/integration/network_devices.h"
 #include "tools/afd-link/link_emulator.h"
 
 namespace afd::test {
@@ -25,27 +26,14 @@ class NetworkWire {
 
     bool is_there() const { return is_there_; }
     // IPv4, of the leader's end and of the host's.
-    std::string address() const { return address_of(1); }
-    std::string host_address() const { return address_of(2); }
+    std::string address() const { return address_of_test(1); }
+    std::string host_address() const { return address_of_test(2); }
     // One name at either end: UCX looks for devices in /sys, which is that of the leader's side.
     const std::string& device() const { return device_; }
-    // A command that runs another, there. Neither `ip netns exec` nor `ip -n`, which mount a /sys
-    // of their own and fail under a root that is no mount.
-    std::vector<std::string> in_namespace() const {
-        return {"/usr/bin/nsenter", "--net=/run/netns/" + name_};
-    }
+    std::vector<std::string> in_namespace() const { return inside_namespace(name_); }
     // Of the leader, which has certificates there and listens for hosts at its end.
     std::vector<std::string> leader_flags(const std::string& certificates) const {
-        return {"--transport",
-                "ucx",
-                "--ucx-devices",
-                device_,
-                "--ucx-host",
-                address(),
-                "--cluster-listen",
-                address() + ":0",
-                "--cluster-dir",
-                certificates};
+        return network_leader_flags(device_, address(), certificates);
     }
     // Null: nothing is emulated.
     const LinkEmulator* emulator() const { return emulator_.get(); }
@@ -54,7 +42,6 @@ class NetworkWire {
     void cut_for(std::chrono::milliseconds time) const;
 
   private:
-    static std::string address_of(uint32_t place);
     bool make_devices(const std::optional<LinkConditions>& conditions);
 
     const std::string name_;
