@@ -50,7 +50,8 @@ class NibbleSums {
             __builtin_prefetch(words + ahead + 64, 0, 3);
             add_words<kNibble, kProducts, kWordNibbles>(words, scales, x + k);
         }
-        with_rows<kWordNibbles - 1, 0>(count - k, [&]<size_t kLeft>() {
+        if (k == count) return;
+        with_rows<kWordNibbles - 1>(count - k, [&]<size_t kLeft>() {
             add_words<kNibble, kProducts, kLeft>(words, scales, x + k);
         });
     }
