@@ -15,30 +15,43 @@
 
 namespace afd::daemon {
 
-LogOutput::LogOutput(int fd) : way_(way_of(fd)), fd_(fd) {
-    if (way_ != Way::kOpenedAgain) return;
-    const std::string path = "/proc/self/fd/" + std::to_string(fd);
-    const int again = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (again < 0) {
-        way_ = Way::kAsked;
-    } else {
-        fd_ = again;
-    }
+LogOutput::~LogOutput() {
+    close_own();
 }
 
-LogOutput::~LogOutput() {
+void LogOutput::close_own() {
     if (way_ == Way::kOpenedAgain) ::close(fd_);
 }
 
-LogOutput::Way LogOutput::way_of(int fd) {
+void LogOutput::look() {
     struct stat status {};
-    if (::fstat(fd, &status) != 0) return Way::kAsItIs;
-    if (S_ISSOCK(status.st_mode)) return Way::kSocket;
-    const bool may_wait = S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode);
-    return may_wait ? Way::kOpenedAgain : Way::kAsItIs;
+    ::fstat(given_, &status);
+    const std::pair file(status.st_dev, status.st_ino);
+    if (fd_ >= 0 && file == file_) return;
+    close_own();
+    file_ = file;
+    fd_ = given_;
+    rest_.clear();
+    way_ = S_ISSOCK(status.st_mode) ? Way::kSocket : Way::kAsItIs;
+    if (!S_ISFIFO(status.st_mode) && !S_ISCHR(status.st_mode)) return;
+    const std::string path = "/proc/self/fd/" + std::to_string(given_);
+    const int again = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    way_ = again < 0 ? Way::kAsked : Way::kOpenedAgain;
+    if (again >= 0) fd_ = again;
 }
 
 bool LogOutput::write(std::string_view line) {
+    if (write_now(line)) {
+        is_patient_ = true;
+        return true;
+    }
+    if (!is_patient_) return false;
+    is_patient_ = false;
+    return has_room(kPatience) && write_now(line);
+}
+
+bool LogOutput::write_now(std::string_view line) {
+    look();
     if (!rest_.empty()) {
         rest_.erase(0, write_some(rest_));
         if (!rest_.empty()) return false;
@@ -49,9 +62,9 @@ bool LogOutput::write(std::string_view line) {
     return true;
 }
 
-bool LogOutput::has_room() const {
+bool LogOutput::has_room(std::chrono::milliseconds wait) const {
     pollfd item{.fd = fd_, .events = POLLOUT, .revents = 0};
-    return ::poll(&item, 1, 0) == 1 && (item.revents & POLLOUT) != 0;
+    return ::poll(&item, 1, static_cast<int>(wait.count())) == 1 && (item.revents & POLLOUT) != 0;
 }
 
 size_t LogOutput::write_some(std::string_view bytes) const {
@@ -65,7 +78,7 @@ size_t LogOutput::write_some(std::string_view bytes) const {
             message.msg_iovlen = 1;
             written = ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         } else if (way_ == Way::kAsked) {
-            if (!has_room()) return 0;
+            if (!has_room(std::chrono::milliseconds(0))) return 0;
             written = ::write(fd_, bytes.data(), std::min<size_t>(bytes.size(), PIPE_BUF));
         } else {
             written = ::write(fd_, bytes.data(), bytes.size());
