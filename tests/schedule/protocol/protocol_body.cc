@@ -267,7 +267,11 @@ bool run_attention(DispatchTransport& transport,
     }
     AdaptiveWait wait(transport.doorbell(), 20, false);
     transport.ring_peers();
-    while (!must_stop(progress) && rounds_done.load(kRelaxed) < params.rounds_per_session) {
+    const auto is_done = [&] {
+        return rounds_done.load(kRelaxed) >= params.rounds_per_session &&
+               progress.goes_on.load(kRelaxed) == 0;
+    };
+    while (!must_stop(progress) && !is_done()) {
         bool went_on = false;
         for (LaneWork& work : lanes) {
             if (work.in_flight && work.lane.poll() == RoundState::kReady) {

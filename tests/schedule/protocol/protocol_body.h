@@ -60,6 +60,7 @@ struct Params {
 struct Progress {
     std::atomic<uint64_t> next_sequence{1};
     std::atomic<uint32_t> stop{0};
+    std::atomic<uint32_t> goes_on{0};  // While set, sessions do more rounds than they must.
     std::atomic<uint32_t> failed{0};
     std::atomic<uint32_t> num_incarnations{0};
     std::atomic<uint32_t> num_refused{0};  // Rounds that killed an FFN rank three times (R11).

@@ -136,6 +136,8 @@ class UcxProcesses {
     void run() {
         ::alarm(kWatchdogSeconds);
         const Geometry geometry = stress_geometry();
+        // A quick machine would be through before the last process came back.
+        progress_->goes_on.store(faults_.num_returns != 0 ? 1 : 0, kUnordered);
         for (uint32_t f = 0; f < geometry.num_ffn_workers; ++f) start({Role::kFfn, f});
         for (uint32_t s = 0; s < geometry.num_sessions; ++s) start({Role::kAttention, s});
         num_sessions_left_ = geometry.num_sessions;
@@ -271,7 +273,7 @@ class UcxProcesses {
             ::kill(stopped_, SIGCONT);
             replaced_.insert({stopped_, true});
             stopped_ = 0;
-            ++num_returned_;
+            if (++num_returned_ == faults_.num_returns) progress_->goes_on.store(0, kUnordered);
             act_us_ = now_us + 20'000;
         } else if (stopped_ == 0 && num_returned_ < faults_.num_returns && now_us >= act_us_ &&
                    num_sessions_left_ == stress_geometry().num_sessions) {
