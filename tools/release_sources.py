@@ -58,10 +58,13 @@ SOURCES = {
         ("eos_token_id", "moe_layer_freq", "pretraining_tp", "rope_scaling", "sliding_window",
          "torch_dtype", "use_sliding_window")),
     "gigachat3_10b_a1_8b": Source(
-        "no copy was found. The publisher's card says latent attention, multi-token prediction, "
-        "256 thousand tokens, and 10·10⁹ elements of which 1.8 are active; these keys make 10.7 "
-        "and 1.8",
-        confirmed=("max_position_embeddings",)),
+        "of itself layers, experts and two widths in a test's log (repository not noted), that there "
+        "is no `q_lora_rank` in pull request 17420 of `ggml-org/llama.cpp`, and a "
+        "`routed_scaling_factor` of 1 in a plugin for vLLM (repository not noted); all others of its "
+        "successor GigaChat3.1-10B-A1.8B in an audit of `WildPino/SiliconLLM`, whose count of "
+        "10,672,535,616 elements is that of these keys, too",
+        ("attention_bias", "attention_dropout", "initializer_range", "rope_interleave",
+         "torch_dtype")),
     "glm_4_5": Source(
         "Megatron-Bridge (made for its test: `rms_norm_eps` and `eos_token_id` differ); "
         "transformers; slime",
