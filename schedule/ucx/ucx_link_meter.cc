@@ -10,6 +10,8 @@ constexpr uint64_t kSpanNs = 5'000'000'000;
 constexpr uint64_t kFirstProbesNs = 1'000'000'000;
 constexpr uint64_t kLaterProbesNs = 60'000'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
+// Of a probe's time what its bytes must have taken at least, as one over this, to be told.
+constexpr uint64_t kShareOfBytes = 16;
 
 }  // namespace
 
@@ -50,11 +52,11 @@ void UcxLinkMeter::on_probe(uint64_t now_ns) {
 void UcxLinkMeter::on_answer(uint64_t sent_ns, uint64_t now_ns) {
     if (!is_probing() || sent_ns != probe_sent_ns_) return;
     const uint64_t since_ns = now_ns - probe_sent_ns_;
-    const uint64_t way_ns = std::min(round_trip_ns(), since_ns);
-    bytes_per_s_[num_probes_ % bytes_per_s_.size()] =
-        kProbeBytes * kNsPerSecond / std::max<uint64_t>(since_ns - way_ns, 1);
-    ++num_probes_;
     probe_sent_ns_ = 0;
+    const uint64_t bytes_ns = since_ns - std::min(round_trip_ns(), since_ns);
+    if (bytes_ns == 0 || bytes_ns < since_ns / kShareOfBytes) return;
+    bytes_per_s_[num_probes_ % bytes_per_s_.size()] = kProbeBytes * kNsPerSecond / bytes_ns;
+    ++num_probes_;
 }
 
 void UcxLinkMeter::on_closed() {

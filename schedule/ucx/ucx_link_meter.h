@@ -6,7 +6,9 @@
 // Latency comes with the heartbeats: each says when it left, which one of the peer's it has heard
 // last, and for how long that has lain here. So a round trip is known without a message of its own,
 // and without clocks that agree. Bandwidth is asked for: a probe of kProbeBytes goes to the rank,
-// which answers it, and what that takes beyond a round trip is the time of its bytes.
+// which answers it, and what that takes beyond a round trip is the time of its bytes. If that is
+// next to nothing, it says nothing: the round trip was that of somebody who slept, or the way is so
+// long that its bytes are lost in it. Such a probe is repeated.
 //
 // What the peer says is its word: a wrong one spoils what is shown of its own link. Nothing here
 // allocates. Guarded by the lock of the UcxWorker.

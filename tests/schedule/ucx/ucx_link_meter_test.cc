@@ -120,8 +120,26 @@ TEST(UcxLinkMeter, TakesNoTimesThatCannotBe) {
     meter.on_probe(now_ns);
     meter.on_answer(now_ns - 1, now_ns + kMs);
     EXPECT_TRUE(meter.is_probing()) << "an answer to another probe";
-    meter.on_answer(now_ns, now_ns + 1);
-    EXPECT_GT(meter.view().bytes_per_s, 0U) << "faster than a round trip";
+    meter.on_answer(now_ns, now_ns);
+    EXPECT_FALSE(meter.is_probing());
+    EXPECT_EQ(meter.view().bytes_per_s, 0U) << "in no time";
+}
+
+// An end that slept when the round trip was measured, and was awake for the probe.
+TEST(UcxLinkMeter, AProbeThatIsHardlySlowerThanARoundTripSaysNothing) {
+    SimulatedLink link(500 * kUs);
+    link.beat(3 * kMs);
+    for (const uint64_t delay_us : {350, 480}) {
+        link.set_delay(delay_us * kUs);
+        link.probe(5'000'000'000);
+        EXPECT_EQ(link.session().view().bytes_per_s, 0U) << delay_us;
+        link.wait(kSecond);
+        EXPECT_TRUE(link.session().wants_probe(link.now_ns())) << "again";
+    }
+    link.set_delay(20 * kUs);
+    link.beat(3 * kMs);
+    link.probe(5'000'000'000);
+    EXPECT_NEAR(static_cast<double>(link.session().view().bytes_per_s), 5e9, 1e6);
 }
 
 }  // namespace
