@@ -2,8 +2,10 @@
 #include "daemon/worker/system_calls.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <seccomp.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -72,6 +74,26 @@ constexpr int kAllowed[] = {
     SCMP_SYS(exit),
     SCMP_SYS(exit_group)};
 
+// For connections: what Reach::kSockets has beyond that, whatever the arguments are.
+constexpr int kAllowedForSockets[] = {SCMP_SYS(connect),
+                                      SCMP_SYS(bind),
+                                      SCMP_SYS(listen),
+                                      SCMP_SYS(accept),
+                                      SCMP_SYS(accept4),
+                                      SCMP_SYS(getsockname),
+                                      SCMP_SYS(getpeername),
+                                      SCMP_SYS(getsockopt),
+                                      SCMP_SYS(setsockopt),
+                                      SCMP_SYS(sendto),
+                                      SCMP_SYS(recvfrom),
+                                      SCMP_SYS(shutdown),
+                                      // Memory of a ring between neighbours.
+                                      SCMP_SYS(memfd_create),
+                                      SCMP_SYS(fallocate)};
+// Of the requests to a network device those that UCX makes. They change nothing, or need a right.
+constexpr uint64_t kDeviceRequests[] = {
+    SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCETHTOOL};
+
 class Rules {
   public:
     explicit Rules(scmp_filter_ctx filter) : filter_(filter) {}
@@ -119,6 +141,26 @@ void allow_all(Rules& rules) {
     rules.allow(SCMP_SYS(kill), {equals(0, self)});
 }
 
+void allow_sockets(Rules& rules) {
+    for (const int call : kAllowedForSockets) rules.allow(call);
+    for (const uint64_t domain : {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}) {
+        rules.allow(SCMP_SYS(socket), {equals(0, domain)});
+    }
+    for (const uint64_t command : {F_GETFL, F_SETFL, F_ADD_SEALS}) {
+        rules.allow(SCMP_SYS(fcntl), {equals(1, command)});
+    }
+    for (const uint64_t request : kDeviceRequests) {
+        rules.allow(SCMP_SYS(ioctl), {equals(1, request)});
+    }
+    // Segment::create_unnamed(); who may only open to read gains nothing by it.
+    rules.allow(SCMP_SYS(fchmod), {equals(1, 0600)});
+    // UCX must find that its peer over loopback is of the same network namespace.
+    rules.allow(SCMP_SYS(newfstatat));
+    constexpr uint32_t kMoreThanRead = ~uint32_t{O_CLOEXEC};
+    rules.allow(SCMP_SYS(openat), {without(2, kMoreThanRead)});
+    rules.allow(SCMP_SYS(open), {without(1, kMoreThanRead)});
+}
+
 }  // namespace
 
 bool can_confine() {
@@ -129,7 +171,7 @@ bool can_confine() {
 #endif
 }
 
-Result<> confine_system_calls() {
+Result<> confine_system_calls(Reach reach) {
     // Asks the kernel while it may: kernels are chosen by the first product, which may come later
     // and would then compute class amx without its instructions.
     ops::amx_support();
@@ -137,6 +179,7 @@ Result<> confine_system_calls() {
     if (!filter) return resource_exhausted("no memory for a seccomp filter", with());
     Rules rules(filter.get());
     allow_all(rules);
+    if (reach == Reach::kSockets) allow_sockets(rules);
     int error = rules.error();
     // All threads at once: those of the pool and of the control channel are there already.
     if (error == 0) error = seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_TSYNC, 1);

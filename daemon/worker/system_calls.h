@@ -10,6 +10,10 @@
 // a file that is open. A forbidden call fails with EPERM, as if the kernel had refused it, so that
 // a library which merely tries does not end the worker. What the kernel gives a process for asking,
 // the tiles of AMX, has been asked for before.
+//
+// A worker of transport ucx makes connections over TCP while it serves, so it may make and use
+// sockets, too, make memory for its neighbours, and look at files and read them: UCX looks up
+// routes, limits and its network namespace, and asks for the properties of network devices.
 
 #include "proto/status.h"
 
@@ -18,8 +22,13 @@ namespace afd::daemon {
 // Whether this build can: not under a sanitizer, which asks for what no worker does.
 bool can_confine();
 
+enum class Reach {
+    kDescriptors,  // Those that are there.
+    kSockets,      // And new connections: transport ucx over TCP.
+};
+
 // Confines all threads of the process. REQUIRES: can_confine().
 // Errors: kUnimplemented: the kernel has no seccomp, or another filter forbids it.
-Result<> confine_system_calls();
+Result<> confine_system_calls(Reach reach);
 
 }  // namespace afd::daemon

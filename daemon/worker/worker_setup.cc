@@ -158,9 +158,14 @@ Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
 }
 
 void confine_worker(const control::Welcome& welcome) {
-    // UCX opens connections while it serves.
-    if (!welcome.seccomp() || welcome.has_ucx() || !can_confine()) return;
-    const Result<> confined = confine_system_calls();
+    if (!welcome.seccomp() || !can_confine()) return;
+    // Others ask devices and make files.
+    if (welcome.has_ucx() && welcome.ucx().transports() != "tcp") {
+        log::info("system calls are not confined: ucx_transports is not tcp alone");
+        return;
+    }
+    const Result<> confined =
+        confine_system_calls(welcome.has_ucx() ? Reach::kSockets : Reach::kDescriptors);
     if (!confined.ok()) log::warn("{}; going on without", confined.error().message);
 }
 

@@ -77,8 +77,9 @@ Result<WorkerExperts> load_worker_experts(const WorkerSetup& setup,
                                           ops::Parallel& parallel,
                                           schedule::Heartbeat heartbeat);
 
-// Gives up what serving does not need (system_calls.h), unless the Welcome says not to; a kernel
-// that cannot do it is only logged. Call when everything is loaded, attached and started.
+// Gives up what serving does not need (system_calls.h), unless the Welcome says not to. A kernel
+// that cannot do it, and a transport of UCX that needs more, are only logged. Call when everything
+// is loaded, attached and started.
 void confine_worker(const control::Welcome& welcome);
 
 // The threads with which the Welcome wants this worker to compute. Warns where they do not get

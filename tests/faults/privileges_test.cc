@@ -42,15 +42,23 @@ TEST(Privileges, WorkersCannotGainAny) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
+struct Confinement {
+    std::vector<std::string> flags;
+    bool is_confined = false;
+};
+
 // Each thread of each worker has the filter, or with seccomp = false none has; and serves.
 TEST(Privileges, WorkersAreConfinedUnlessToldOtherwise) {
-    for (const bool is_confined : {true, false}) {
-        Instance instance({"--attention-workers",
-                           "1",
-                           "--ffn-workers",
-                           "1",
-                           "--seccomp",
-                           is_confined ? "true" : "false"});
+    const Confinement cases[] = {
+        {{}, true},
+        {{"--seccomp", "false"}, false},
+        {{"--transport", "ucx"}, true},
+        {{"--transport", "ucx", "--ucx-neighbours", "ucx"}, true},
+        {{"--transport", "ucx", "--ucx-transports", "tcp,self"}, false},
+    };
+    for (const auto& [flags, is_confined] : cases) {
+        SCOPED_TRACE(testing::PrintToString(flags));
+        Instance instance(flags);
         instance.wait_ready();
         for (const char* role : {"attention", "ffn"}) {
             const pid_t pid = instance.worker_pids(role)[0];

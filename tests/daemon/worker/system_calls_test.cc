@@ -8,7 +8,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -43,7 +46,7 @@ int error_of(long result) {
 constexpr int kNotConfined = 250;
 
 // In a process of its own: 128 + signal if it was killed.
-int in_confined_child(const Call& call, bool in_thread = false) {
+int in_confined_child(const Call& call, bool in_thread = false, Reach reach = Reach::kDescriptors) {
     const pid_t child = fork();
     if (child == 0) {
         std::promise<void> confined;
@@ -53,7 +56,7 @@ int in_confined_child(const Call& call, bool in_thread = false) {
             if (in_thread) error = call();
         });
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        const bool ok = confine_system_calls().ok();
+        const bool ok = confine_system_calls(reach).ok();
         confined.set_value();
         thread.join();
         if (!in_thread) error = call();
@@ -67,6 +70,7 @@ int in_confined_child(const Call& call, bool in_thread = false) {
 struct Forbidden {
     const char* name;
     Call call;
+    bool is_for_sockets = false;  // Who makes connections may.
 };
 
 std::vector<Forbidden> forbidden_calls() {
@@ -79,11 +83,11 @@ std::vector<Forbidden> forbidden_calls() {
         {"fork", [] { return error_of(syscall(SYS_fork)); }},
         {"clone", [] { return error_of(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }},
         {"clone3", [] { return error_of(syscall(SYS_clone3, nullptr, 0)); }},
-        {"socket", [] { return error_of(socket(AF_UNIX, SOCK_STREAM, 0)); }},
-        {"connect", [] { return error_of(connect(0, nullptr, 0)); }},
-        {"bind", [] { return error_of(bind(0, nullptr, 0)); }},
-        {"accept", [] { return error_of(accept4(0, nullptr, nullptr, 0)); }},
-        {"open to read", [] { return error_of(open("/dev/null", O_RDONLY | O_CLOEXEC)); }},
+        {"socket", [] { return error_of(socket(AF_UNIX, SOCK_STREAM, 0)); }, true},
+        {"connect", [] { return error_of(connect(0, nullptr, 0)); }, true},
+        {"bind", [] { return error_of(bind(0, nullptr, 0)); }, true},
+        {"accept", [] { return error_of(accept4(0, nullptr, nullptr, 0)); }, true},
+        {"open to read", [] { return error_of(open("/dev/null", O_RDONLY | O_CLOEXEC)); }, true},
         {"open to make", [] { return error_of(open("/tmp/made", O_RDWR | O_CREAT, 0600)); }},
         {"open to write", [] { return error_of(open("/dev/null", O_WRONLY)); }},
         {"open to empty", [] { return error_of(open("/dev/null", O_RDWR | O_TRUNC)); }},
@@ -99,7 +103,7 @@ std::vector<Forbidden> forbidden_calls() {
          [] {
              return error_of(syscall(SYS_process_vm_writev, getppid(), nullptr, 0, nullptr, 0, 0));
          }},
-        {"memfd_create", [] { return error_of(syscall(SYS_memfd_create, "x", 0)); }},
+        {"memfd_create", [] { return error_of(syscall(SYS_memfd_create, "x", 0)); }, true},
         {"executable memory",
          [] {
              return mmap(
@@ -128,7 +132,51 @@ TEST(SystemCalls, WhatAWorkerDoesNotNeedIsRefusedInEachThread) {
             EXPECT_EQ(in_confined_child(forbidden.call, in_thread), EPERM)
                 << forbidden.name << (in_thread ? " in a thread" : "");
         }
+        if (!forbidden.is_for_sockets) {
+            EXPECT_EQ(in_confined_child(forbidden.call, true, Reach::kSockets), EPERM)
+                << forbidden.name << " over ucx";
+        }
     }
+}
+
+// What whoever makes connections needs, and what only looks like it.
+TEST(SystemCalls, ConnectionsAreMadeWhereTheyMustBe) {
+    if (!can_confine()) return;
+    EXPECT_EQ(in_confined_child(
+                  [] {
+                      const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+                      sockaddr_in address{};
+                      address.sin_family = AF_INET;
+                      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                      void* const name = &address;
+                      socklen_t bytes = sizeof(address);
+                      auto* const at = static_cast<sockaddr*>(name);
+                      if (bind(listener, at, bytes) != 0 || listen(listener, 1) != 0) return errno;
+                      if (getsockname(listener, at, &bytes) != 0) return errno;
+                      const int client = socket(AF_INET, SOCK_STREAM, 0);
+                      if (connect(client, at, bytes) != 0) return errno;
+                      const int accepted = accept(listener, nullptr, nullptr);
+                      return error_of(send(accepted, "x", 1, MSG_NOSIGNAL));
+                  },
+                  true,
+                  Reach::kSockets),
+              0);
+    EXPECT_EQ(
+        in_confined_child([] { return error_of(open("/proc/self/stat", O_RDONLY | O_CLOEXEC)); },
+                          true,
+                          Reach::kSockets),
+        0);
+    EXPECT_EQ(in_confined_child(
+                  [] { return error_of(socket(AF_PACKET, SOCK_RAW, 0)); }, true, Reach::kSockets),
+              EPERM);
+    EXPECT_EQ(in_confined_child(
+                  [] {
+                      const int made = socket(AF_INET, SOCK_STREAM, 0);
+                      return error_of(ioctl(made, SIOCSIFFLAGS, nullptr));
+                  },
+                  true,
+                  Reach::kSockets),
+              EPERM);
 }
 
 // What it needs no call for any more: a worker that has not computed yet keeps the tiles of AMX.
