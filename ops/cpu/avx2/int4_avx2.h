@@ -51,9 +51,11 @@ class NibbleSums {
             add_words<kNibble, kProducts, kWordNibbles>(words, scales, x + k);
         }
         if (k == count) return;
-        with_rows<kWordNibbles - 1>(count - k, [&]<size_t kLeft>() {
-            add_words<kNibble, kProducts, kLeft>(words, scales, x + k);
-        });
+        // A function of its own would take the sums by reference, and all words would store them.
+        with_rows<kWordNibbles - 1>(
+            count - k, [&]<size_t kLeft>() __attribute__((always_inline)) {
+                add_words<kNibble, kProducts, kLeft>(words, scales, x + k);
+            });
     }
 
     [[gnu::always_inline]] void store(float* out) {
@@ -122,7 +124,8 @@ void nibble_pass(
         const GroupScales scales(group, a.has_fp16_scales);
         const std::byte* words = group + kInt4ScaleBytes + 4 * column;
         const size_t count = std::min(a.group_size, depth - k);
-        if (scales.products == Products::kExact) {
+        // Those of e2m1 always are.
+        if (kNibble == Nibble::kE2m1 || scales.products == Products::kExact) {
             sums.template add<kNibble, Products::kExact>(
                 words, scales.values + column, x + k, count, a.fetch_ahead.bytes);
         } else {

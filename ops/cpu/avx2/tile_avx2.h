@@ -82,7 +82,8 @@ struct Pass {
     std::array<float*, kUnits> out;  // Rows out_stride apart.
     size_t out_stride;
     bool goes_on;
-    // Lines that are fetched meanwhile: one at each element of depth, fetch_step bytes further.
+    // Lines that are fetched meanwhile: one at each kFetchEvery elements of depth, fetch_step bytes
+    // further for each element; at most 64 in all, so that no line is left out.
     const char* fetch;
     size_t fetch_step;
 };

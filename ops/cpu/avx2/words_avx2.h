@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The AVX2 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h.
+// The AVX2 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h, and what the tiles of AVX2 share.
 // Included by kernels_*.cc of classes that have them only.
 
 #include <immintrin.h>
@@ -25,9 +25,8 @@ struct EightWords {
     static Floats load(const float* from) { return _mm256_loadu_ps(from); }
     static void store(float* to, Floats x) { _mm256_storeu_ps(to, x); }
     static Floats broadcast(float value) { return _mm256_set1_ps(value); }
-    // Sums stay where they are. g++ would make others of those of a loop that takes several steps
-    // at once: it lets a sum take the place of a factor, or adds in another order, and stores what
-    // has no place among the 16 registers.
+    // The instruction overwrites the sum. g++ would choose the form that overwrites a factor, or
+    // add in another order, and store what then has no place among the 16 registers.
     static Floats fused(Floats a, Floats b, Floats sum) {
         asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
         return sum;

@@ -45,10 +45,12 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         EXPECT_TRUE(table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows ||
                     table.kernels.unpack_int4 != nullptr);
         EXPECT_LE(table.kernels.shape.int4_rows, table.kernels.shape.int4_product_rows);
+        EXPECT_EQ(table.kernels.shape.int4_rows == 0, table.kernels.shape.int4_product_rows == 0);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);
         EXPECT_LE(table.kernels.shape.fp8_rows, table.kernels.shape.fp8_product_rows);
+        EXPECT_EQ(table.kernels.shape.fp8_rows == 0, table.kernels.shape.fp8_product_rows == 0);
     }
 }
 
