@@ -42,7 +42,6 @@ Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor
       heartbeat_timer_(loop_, [this] { say_heartbeat(); }) {}
 
 ExitCode Afdd::run() {
-    ::signal(SIGPIPE, SIG_IGN);
     // The order is that of cost and of blame: the lock first, because leftovers may be removed only
     // by the one afdd of that name; then what the user can mend; shared memory and sockets last.
     const auto taken = takeover_ == nullptr ? setup_.take_instance()

@@ -67,7 +67,6 @@ ExitCode JoinedHost::fail(ExitCode code, const Error& error) {
 }
 
 ExitCode JoinedHost::run() {
-    ::signal(SIGPIPE, SIG_IGN);
     if (const auto done = setup_.take_instance(); !done.ok()) {
         const bool in_use = done.error().code == Code::kAlreadyExists;
         return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());

@@ -15,7 +15,8 @@
 //
 // The owner gives up an end that is not established in time, and one whose peer is silent: a peer
 // that is there and says nothing is no error here. A peer that is gone is found by TCP within
-// kGoneAfterMs. Writing to a peer that is gone raises SIGPIPE, which the process must ignore.
+// kGoneAfterMs. Writing to a peer that is gone raises SIGPIPE, which the process must ignore
+// (set_up_logging()).
 //
 // A peer's bytes are not believed: what is no TLS 1.3, a wrong length or an unparsable message end
 // the channel with kDataLoss. Once it has ended every call says so again.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <cstdio>
 #include <map>
 
@@ -39,7 +38,6 @@ int run(int argc, char** argv) {
     options.role = roles.at(role);
     if (has_own_group) ::setpgid(0, 0);
     ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    ::signal(SIGPIPE, SIG_IGN);
     set_up_logging(role + "-" + std::to_string(options.index), log_level, log_format);
     EventLoop loop;
     const auto stand_in = StandIn::open(loop, options);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <iterator>
 #include <memory>
@@ -121,7 +122,7 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
         const uint64_t request = std::exchange(current_request, 0);
         const std::string_view request_id = std::exchange(current_request_id, {});
         const std::string lost =
-            fmt::format("{} lines of this log are lost: who reads it did not keep up", num_lost_);
+            fmt::format("no room for lines of this log, which are lost: {}", num_lost_);
         const bool is_said = put({next.time, {}, next.logger_name, spdlog::level::warn, lost});
         current_request = request;
         current_request_id = request_id;
@@ -167,6 +168,7 @@ spdlog::level::level_enum spdlog_level(log::Level level) {
 void set_up_logging(const std::string& program,
                     const std::string& level,
                     const std::string& format) {
+    ::signal(SIGPIPE, SIG_IGN);
     // A worker may open no file later (daemon/worker/system_calls.h), the zone's neither.
     ::tzset();
     auto logger = std::make_shared<spdlog::logger>(program, std::make_shared<StderrSink>());

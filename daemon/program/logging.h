@@ -4,7 +4,7 @@
 // How the three programs write their log: lines on stderr, through spdlog's default logger.
 //
 //   text: 2026-11-21 11:42:07.123 warn  ffn-0: who waits for whom ...   (coloured on a terminal)
-//   json: {"time":1.5,"level":"warn","program":"ffn-0","pid":77,"message":"..."}
+//   json: {"time":1.5,"level":"warning","program":"ffn-0","pid":77,"message":"..."}
 //
 // A line that concerns one request says which: in text "request 7: ...", in JSON "request":7; and
 // what its client calls it, if that has said so: "request 7 (abc): ...", "request_id":"abc".
@@ -25,7 +25,8 @@
 namespace afd::daemon {
 
 // `program` names the speaker ("afdd", "attention-1", "ffn-0"). `level`: trace, debug, info, warn,
-// error or off. `format`: text or json. Reads the time zone, which stays. REQUIRES: both valid
+// error or off. `format`: text or json. Reads the time zone, which stays, and has SIGPIPE ignored
+// from now on: who reads the log, or a socket, may go away. REQUIRES: both valid
 // (process_options.cc checks them).
 void set_up_logging(const std::string& program,
                     const std::string& level,

@@ -27,7 +27,7 @@ int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
     auto control = WorkerControl::connect(
         {.role = role, .index = options->index, .control_socket = options->control_socket});
     if (!control.ok()) {
-        std::fprintf(stderr, "afd-%s-worker: %s\n", name.c_str(), control.error().message.c_str());
+        log::error("{}", control.error().message);
         return kExitWorkerFailed;
     }
     control.value()->start();
