@@ -70,6 +70,9 @@ TEST_F(Resize, ASecondTermEndsItAtOnce) {
     BackgroundGeneration generation(instance_, long_request(900));
     wait_for_queued();
     instance_.signal(SIGTERM);
+    instance_.wait_for("it drains",
+                       [](const client::Status& status) { return status.state() == "draining"; });
+    // Two at nearly the same time would count as one.
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     instance_.signal(SIGTERM);
     EXPECT_EQ(instance_.wait_exit(), 6) << "a request was not finished";

@@ -141,7 +141,7 @@ TEST_P(RowChecksums, FindWhatWasCorruptedAndItIsSentAgain) {
     Instance instance(flags("true", GetParam()));
     instance.wait_ready();
     const std::vector<Reply> expected = run_all_at_once(instance, checked_requests());
-    const auto deadline = client::Clock::now() + kPatience;
+    const auto deadline = client::Clock::now() + 4 * kPatience;
     bool is_there = false;
     bool is_back = false;
     Flipper flipper(instance, 0);

@@ -104,6 +104,17 @@ void Instance::wait_all_workers_ready() const {
     });
 }
 
+void Instance::replace_worker(const std::string& role, size_t index, int signal) const {
+    const pid_t pid = worker_pids(role).at(index);
+    send_signal(pid, signal);
+    wait_for("the successor serves", [&](const client::Status& status) {
+        return std::ranges::any_of(status.workers(), [&](const client::Worker& worker) {
+            return worker.role() == role && worker.index() == index && worker.state() == "ready" &&
+                   static_cast<pid_t>(worker.pid()) != pid;
+        });
+    });
+}
+
 client::Client Instance::connect() const {
     auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
     EXPECT_TRUE(endpoint.ok());

@@ -60,6 +60,8 @@ class Instance {
     const std::string& runtime_directory() const { return directory_; }
     // Pids of the workers of a role ("attention", "ffn"), by index.
     std::vector<pid_t> worker_pids(const std::string& role) const;
+    // Sends the signal, which ends it, to the worker, and waits for its successor to serve.
+    void replace_worker(const std::string& role, size_t index, int signal) const;
 
     void signal(int number) const;
     // Waits for afdd's end; returns its exit status, or 128 + signal.

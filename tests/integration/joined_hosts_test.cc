@@ -100,16 +100,18 @@ TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
     start({"--attention-hosts", "b", "--ffn-workers", "2", "--ffn-hosts", "b,c"}, {"b", "c"});
     expect_same_bits_through(*leader_, kTokens, [&] {
         for (const auto& host : hosts_) {
-            for (const pid_t pid : host->worker_pids()) send_signal(pid, SIGKILL);
+            const std::vector<pid_t> killed = host->worker_pids();
+            for (const pid_t pid : killed) send_signal(pid, SIGKILL);
+            leader_->wait_for("the host has other workers", [&](const client::Status&) {
+                const std::vector<pid_t> now = host->worker_pids();
+                return now.size() == killed.size() && std::ranges::none_of(now, [&](pid_t pid) {
+                           return std::ranges::find(killed, pid) != killed.end();
+                       });
+            });
             leader_->wait_all_workers_ready();
         }
         for (const char* role : {"ffn", "attention"}) {
-            const pid_t stand_in = leader_->worker_pids(role)[0];
-            send_signal(stand_in, SIGKILL);
-            leader_->wait_for("another stand-in serves", [&](const client::Status&) {
-                return leader_->worker_pids(role)[0] != stand_in;
-            });
-            leader_->wait_all_workers_ready();
+            leader_->replace_worker(role, 0, SIGKILL);
         }
     });
     EXPECT_EQ(leader_->stop(), 0);

@@ -14,6 +14,8 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 #include "tests/integration/background_generation.h"
 #include "tests/promtool.h"
@@ -92,7 +94,14 @@ TEST(MetricsOfAnInstance, NeverFallInAResize) {
         }
     };
     work();
-    const Series at_first = series_of(exposition_of(instance));
+    // A worker counts rows behind the answer to them.
+    Series at_first;
+    Series later = series_of(exposition_of(instance));
+    do {
+        at_first = std::exchange(later, {});
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        later = series_of(exposition_of(instance));
+    } while (sum_of(at_first, "afd_expert_rows_total") != sum_of(later, "afd_expert_rows_total"));
     resize(1, 1);
     const Series small = series_of(exposition_of(instance));
     EXPECT_EQ(sum_of(small, "afd_worker_up"), 2);

@@ -251,9 +251,14 @@ TEST(Log, EveryJsonLineOfARequestHasItsNumber) {
     Instance instance({"--log-format", "json", "--log-level", "debug"});
     instance.wait_ready();
     const pid_t attention = instance.worker_pids("attention").at(0);
+    const pid_t ffn = instance.worker_pids("ffn").at(0);
+    // Stopped, so that the request outlasts the kill.
+    send_signal(ffn, SIGSTOP);
     BackgroundGeneration background(instance, long_request(900));
-    background.wait_for_tokens(5);
-    kill(attention, SIGKILL);
+    instance.wait_for("the request runs",
+                      [](const client::Status& status) { return status.num_running() == 1; });
+    send_signal(attention, SIGKILL);
+    send_signal(ffn, SIGCONT);
     ASSERT_TRUE(background.finish().ok());
     EXPECT_EQ(instance.stop(), 0);
     std::vector<std::string> told;

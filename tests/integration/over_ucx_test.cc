@@ -127,26 +127,10 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-void kill_and_wait(const Instance& instance, const std::string& role, size_t index, int signal) {
-    const pid_t pid = instance.worker_pids(role)[index];
-    send_signal(pid, signal);
-    instance.wait_for("the successor serves", [&](const client::Status& status) {
-        for (const client::Worker& worker : status.workers()) {
-            if (worker.role() != role || worker.index() != index) continue;
-            return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;
-        }
-        return false;
-    });
-}
-
 // Through memory, or over TCP.
 class DisturbedOverUcx : public testing::TestWithParam<bool> {
   protected:
     DisturbedOverUcx() { instance_.wait_ready(); }
-
-    void end_and_wait(const std::string& role, size_t index, int signal) {
-        kill_and_wait(instance_, role, index, signal);
-    }
 
     static constexpr uint32_t kTokens = 400;
     static std::vector<std::string> flags() {
@@ -192,7 +176,7 @@ TEST_P(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
         for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
             EXPECT_EQ(caught >> (signal - 1) & 1, 0U) << role << " catches " << strsignal(signal);
         }
-        end_and_wait(role, 0, SIGSEGV);
+        instance_.replace_worker(role, 0, SIGSEGV);
     }
     EXPECT_THAT(instance_.log(), HasSubstr("killed by signal 11"));
 }
@@ -200,8 +184,8 @@ TEST_P(DisturbedOverUcx, ACrashEndsAWorkerAtOnce) {
 TEST_P(DisturbedOverUcx, KilledWorkersAreReplacedAndTheBitsAreTheSame) {
     expect_same_bits_through(instance_, kTokens, [&] {
         for (const size_t index : {0U, 1U}) {
-            end_and_wait("ffn", index, SIGKILL);
-            end_and_wait("attention", index, SIGKILL);
+            instance_.replace_worker("ffn", index, SIGKILL);
+            instance_.replace_worker("attention", index, SIGKILL);
         }
     });
     EXPECT_EQ(instance_.stop(), 0);
@@ -228,7 +212,7 @@ TEST(TwoPhaseOverUcx, PromptsSurviveTheirWorkers) {
         for (const size_t index : {0U, 1U}) {
             std::thread killer([&] {
                 std::this_thread::sleep_for(std::chrono::milliseconds(30));
-                kill_and_wait(instance, role, index, SIGKILL);
+                instance.replace_worker(role, index, SIGKILL);
             });
             expect_same_bits(expected, run_all_at_once(instance, prompts), role + " killed");
             killer.join();

@@ -64,10 +64,7 @@ TEST(SamplingEndToEnd, PenaltiesHaveTheSameBitsAfterKillsOfTheAttentionWorker) {
     BackgroundGeneration generation(instance, penalised_request(500));
     for (const uint32_t num_tokens : {40U, 200U}) {
         generation.wait_for_tokens(num_tokens);
-        instance.wait_for("the attention worker is ready", [](const client::Status& status) {
-            return status.workers(0).state() == "ready";
-        });
-        kill(instance.worker_pids("attention")[0], SIGKILL);
+        instance.replace_worker("attention", 0, SIGKILL);
     }
     auto found = generation.finish();
     ASSERT_TRUE(found.ok()) << found.error().message;

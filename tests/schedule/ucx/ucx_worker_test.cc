@@ -101,6 +101,10 @@ class UcxWorkerTest : public testing::TestWithParam<bool> {
         return times[50];
     }
 
+    // The best of a few is judged: a busy machine makes each late now and then, and a lost wake-up
+    // all of them (1.6 ms).
+    static constexpr int kSeries = 8;
+
     UcxConfig config_{.transports = "tcp", .devices = "lo", .near_by_memory = GetParam()};
     CountingReceiver arrived_;
     CountingReceiver answered_;
@@ -133,39 +137,51 @@ TEST_P(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
 
 // The rest of the own thread is what it costs that somebody takes and goes without a word.
 TEST_P(UcxWorkerTest, OwnThreadIsBackWhenNobodyTakes) {
-    const double us = median_us([&](uint64_t before) {
-        await([&] { return arrived_.count() > before; });
-        for (int turn = 0; turn < 3; ++turn) to_->try_progress();
-    });
-    EXPECT_LT(us, 4.0 * UcxWorker::kRestUs);
+    constexpr double kLongestUs = 4.0 * UcxWorker::kRestUs;
+    double best_us = 2 * kLongestUs;
+    for (int series = 0; series < kSeries && best_us >= kLongestUs; ++series) {
+        best_us = std::min(best_us, median_us([&](uint64_t before) {
+                               await([&] { return arrived_.count() > before; });
+                               for (int turn = 0; turn < 3; ++turn) to_->try_progress();
+                           }));
+    }
+    EXPECT_LT(best_us, kLongestUs);
 }
 
 // Goal: who sleeps is woken by what arrives, without the own thread on the way. Oracle: the time,
 // beside a rest and a tick, and the turns of that thread: one a rest.
 TEST_P(UcxWorkerTest, SleeperIsWokenByWhatArrivesAndTakesIt) {
     const int eventfd = ::eventfd(0, EFD_NONBLOCK);
-    const uint64_t num_turns = to_->num_turns();
-    const uint64_t start_us = steady_now_us();
+    double us = 0;
     uint64_t num_found = 0;
-    const double us = median_us([&](uint64_t before) {
-        await([&] {
-            to_->sleep(eventfd, 1'000'000);
-            const bool was_brought = arrived_.count() > before;
-            to_->try_progress();
-            num_found += !was_brought && arrived_.count() > before ? 1 : 0;
-            return arrived_.count() > before;
+    uint64_t num_turns = 0;
+    uint64_t num_rests = 0;
+    const auto measure = [&] {
+        const uint64_t num_turns_before = to_->num_turns();
+        const uint64_t start_us = steady_now_us();
+        num_found = 0;
+        us = median_us([&](uint64_t before) {
+            await([&] {
+                to_->sleep(eventfd, 1'000'000);
+                const bool was_brought = arrived_.count() > before;
+                to_->try_progress();
+                num_found += !was_brought && arrived_.count() > before ? 1 : 0;
+                return arrived_.count() > before;
+            });
         });
-    });
-    const uint64_t num_rests = (steady_now_us() - start_us) / UcxWorker::kRestUs;
+        num_rests = (steady_now_us() - start_us) / UcxWorker::kRestUs;
+        num_turns = to_->num_turns() - num_turns_before;
+        return us < 0.5 * UcxWorker::kRestUs && num_found > 80 && num_turns < num_rests + 20;
+    };
+    for (int series = 0; series < kSeries && !measure(); ++series) continue;
     EXPECT_LT(us, 0.5 * UcxWorker::kRestUs);
     EXPECT_GT(num_found, 80U) << "others were brought in by the own thread";
-    EXPECT_LT(to_->num_turns() - num_turns, num_rests + 20);
+    EXPECT_LT(num_turns, num_rests + 20);
     ::close(eventfd);
 }
 
 // The same when the own thread is awake, because nobody has taken for longer than it rests: it may
-// be the one that what arrives wakes, and has to bring it in. The best of a few series, since a
-// busy machine makes each of them late now and then, and a lost wake-up all of them (1.6 ms).
+// be the one that what arrives wakes, and has to bring it in.
 TEST_P(UcxWorkerTest, SleeperIsWokenWhileTheOwnThreadIsAwake) {
     const int eventfd = ::eventfd(0, EFD_NONBLOCK);
     arrived_.set_sleeper(eventfd);
@@ -190,7 +206,7 @@ TEST_P(UcxWorkerTest, SleeperIsWokenWhileTheOwnThreadIsAwake) {
         return now_us - sent_us;
     };
     uint64_t best_us = ~uint64_t{0};
-    for (int series = 0; series < 8 && best_us > UcxWorker::kRestUs / 2; ++series) {
+    for (int series = 0; series < kSeries && best_us > UcxWorker::kRestUs / 2; ++series) {
         std::vector<uint64_t> times;
         for (int i = 0; i < 50; ++i) times.push_back(one_us());
         std::sort(times.begin(), times.end());
