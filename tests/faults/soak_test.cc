@@ -27,6 +27,7 @@ TEST(Soak, LosesNothingAndGrowsInNothing) {
     settings.kill_seconds = static_cast<double>(from_environment("AFD_SOAK_KILL_SECONDS", 2));
     // For a second run beside it, or behind it, on a core of its own: a control.
     settings.requests_per_second = static_cast<double>(from_environment("AFD_SOAK_RATE", 0));
+    settings.has_control = from_environment("AFD_SOAK_CONTROL", 0) != 0;
     settings.seed = static_cast<uint32_t>(from_environment("AFD_SEED", 1));
     const SoakReport report = SoakRun(settings).run();
     std::cout << report.text();
