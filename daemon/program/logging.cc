@@ -4,6 +4,7 @@
 #include <spdlog/details/log_msg.h>
 #include <spdlog/details/os.h>
 #include <spdlog/formatter.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -88,6 +89,19 @@ class JsonFormatter final : public spdlog::formatter {
 
   private:
     std::string program_;
+};
+
+// A column of levels, as the configuration calls them: spdlog's own names are longer.
+class LevelName final : public spdlog::custom_flag_formatter {
+  public:
+    void format(const spdlog::details::log_msg& message,
+                const std::tm& /*when*/,
+                spdlog::memory_buf_t& out) override {
+        fmt::format_to(std::back_inserter(out), "{:5}", kLevels[message.level]);
+    }
+    std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+        return std::make_unique<LevelName>();
+    }
 };
 
 // Of a level's name on a terminal.
@@ -176,7 +190,9 @@ void set_up_logging(const std::string& program,
     if (is_json) {
         logger->set_formatter(std::make_unique<JsonFormatter>(program));
     } else {
-        logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%-5!l%$ %n: %v");
+        auto formatter = std::make_unique<spdlog::pattern_formatter>();
+        formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %n: %v");
+        logger->set_formatter(std::move(formatter));
     }
     logger->set_level(spdlog::level::from_str(level));
     spdlog::set_default_logger(std::move(logger));

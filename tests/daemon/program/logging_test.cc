@@ -48,6 +48,22 @@ TEST(Logging, KnowsItsTimeZoneFromTheStart) {
     EXPECT_EXIT(hour_after_set_up(), ::testing::ExitedWithCode(9), "");
 }
 
+// Goal: levels are a column, under the names that the configuration has for them.
+TEST(Logging, CallsLevelsAsTheConfigurationDoes) {
+    const auto write = [] {
+        set_up_logging("ffn-0", "debug", "text");
+        log::debug("one");
+        log::info("two");
+        log::warn("three");
+        log::error("four");
+        std::_Exit(0);
+    };
+    EXPECT_EXIT(
+        write(),
+        ::testing::ExitedWithCode(0),
+        " debug ffn-0: one\n.* info  ffn-0: two\n.* warn  ffn-0: three\n.* error ffn-0: four");
+}
+
 // Goal: a log that nobody reads holds nobody up, and says afterwards what is missing. Method: lines
 // of a request to a pipe of one page, which is read at last, and one line more. Oracle: the lines
 // that arrived and those that are said to be lost are all of them; each is a JSON object, and the
