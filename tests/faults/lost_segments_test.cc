@@ -40,10 +40,9 @@ class LostSegments : public testing::Test {
     template <typename Disturb>
     void expect_same_bits_through(const Disturb& disturb) {
         BackgroundGeneration generation(instance_, long_request(kTokens));
-        generation.wait_for_tokens(20);
         // Stopped, so that the request outlasts what comes now.
         const pid_t ffn = instance_.worker_pids("ffn")[0];
-        kill(ffn, SIGSTOP);
+        generation.stop_amid(20, ffn);
         disturb();
         kill(instance_.worker_pids("attention")[0], SIGKILL);
         instance_.wait_for("the attention worker is back", [](const client::Status& status) {

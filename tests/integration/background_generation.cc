@@ -2,12 +2,12 @@
 #include "tests/integration/background_generation.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 namespace afd::test {
 
 struct BackgroundGeneration::State {
     client::Client client;
-    client::Generate request;
     std::atomic<uint32_t> num_tokens{0};
     std::atomic<bool> has_ended{false};
     client::Cancellation cancellation = client::Cancellation::create().value();
@@ -15,10 +15,15 @@ struct BackgroundGeneration::State {
 };
 
 BackgroundGeneration::BackgroundGeneration(const Instance& instance, client::Generate request)
-    : state_(new State{instance.connect(), std::move(request)}) {
-    thread_ = std::thread([state = state_.get()] {
+    : instance_(instance), request_(std::move(request)) {
+    begin();
+}
+
+void BackgroundGeneration::begin() {
+    state_.reset(new State{instance_.connect()});
+    thread_ = std::thread([this, state = state_.get()] {
         state->result = state->client.generate(
-            state->request,
+            request_,
             [state](const client::Chunk& chunk) {
                 state->num_tokens.fetch_add(chunk.num_tokens(), std::memory_order_relaxed);
                 return true;
@@ -46,6 +51,19 @@ void BackgroundGeneration::wait_for_tokens(uint32_t count) const {
         ASSERT_LT(client::Clock::now(), deadline) << num_tokens() << " tokens arrived";
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+}
+
+void BackgroundGeneration::stop_amid(uint32_t count, pid_t worker) {
+    constexpr int kAttempts = 20;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        wait_for_tokens(count);
+        send_signal(worker, SIGSTOP);
+        if (instance_.status().num_running() > 0) return;
+        send_signal(worker, SIGCONT);
+        thread_.join();
+        begin();
+    }
+    ADD_FAILURE() << "the request was always over before the worker stopped";
 }
 
 void BackgroundGeneration::cancel() {

@@ -20,6 +20,9 @@ class BackgroundGeneration {
 
     // Waits until at least `count` tokens have arrived; fails the test otherwise.
     void wait_for_tokens(uint32_t count) const;
+    // And stops a worker (SIGSTOP) while the request runs. It is begun anew if it was over by then,
+    // as it may be where this thread got no core for a while. REQUIRES: no other request runs.
+    void stop_amid(uint32_t count, pid_t worker);
     uint32_t num_tokens() const;
 
     // Cancels the request; finish() then tells how it ended.
@@ -30,6 +33,11 @@ class BackgroundGeneration {
 
   private:
     struct State;
+
+    void begin();
+
+    const Instance& instance_;
+    const client::Generate request_;
     std::unique_ptr<State> state_;
     std::thread thread_;
 };

@@ -81,8 +81,7 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
 
     const pid_t stopped = instance.worker_pids(delay.role)[0];
     BackgroundGeneration generation(instance, long_request(kDelayedTokens));
-    generation.wait_for_tokens(20);
-    kill(stopped, SIGSTOP);
+    generation.stop_amid(20, stopped);
     if (delay.is_too_long()) {
         instance.wait_for("the worker is replaced", [&](const client::Status& status) {
             return num_restarts(status) > restarts_before;
@@ -131,9 +130,8 @@ class CorruptedHeader : public testing::Test {
         ffn_ = instance_.worker_pids("ffn")[0];
         generation_ =
             std::make_unique<BackgroundGeneration>(instance_, long_request(kDelayedTokens));
-        generation_->wait_for_tokens(5);
         // So that the request still runs when it is killed.
-        send_signal(ffn_, SIGSTOP);
+        generation_->stop_amid(5, ffn_);
     }
 
     void spoil() const {

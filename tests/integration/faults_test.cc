@@ -71,8 +71,7 @@ TEST(Faults, TextComesFromThreeProcessesAndAStoppedFfnWorkerStopsItWithAReport) 
 
     const pid_t ffn = instance.worker_pids("ffn")[0];
     BackgroundGeneration generation(instance, long_request(kLongTokens));
-    generation.wait_for_tokens(20);
-    kill(ffn, SIGSTOP);
+    generation.stop_amid(20, ffn);
     instance.wait_for("the status says who waits for whom",
                       [](const client::Status& status) { return status.waits_size() > 0; });
     const client::Status status = instance.status();

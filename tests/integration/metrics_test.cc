@@ -322,9 +322,8 @@ TEST(MetricsOfAnInstance, NoCounterFallsWhenWorkersAreKilled) {
     for (const char* role : {"ffn", "attention"}) {
         const pid_t killed = instance.worker_pids(role).at(0);
         BackgroundGeneration background(instance, long_request(900));
-        background.wait_for_tokens(20);
         // Stopped, so that the request outlasts the reading.
-        kill(killed, SIGSTOP);
+        background.stop_amid(20, killed);
         const Series before = series_of(exposition_of(instance));
         expect_grown(last, before);
         kill(killed, SIGKILL);
