@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <map>
 
 #include "daemon/cluster/stand_in.h"
@@ -42,7 +41,7 @@ int run(int argc, char** argv) {
     EventLoop loop;
     const auto stand_in = StandIn::open(loop, options);
     if (!stand_in.ok()) {
-        std::fprintf(stderr, "afd-stand-in: %s\n", stand_in.error().message.c_str());
+        log::error("{}", stand_in.error().message);
         return kExitWorkerFailed;
     }
     return stand_in.value()->run();

@@ -61,6 +61,7 @@ void LogOutput::look() {
 
 bool LogOutput::write(std::string_view line) {
     look();
+    if (fd_ < 0) return false;
     rest_.erase(0, write_on(rest_));
     if (!rest_.empty()) return false;
     const size_t written = write_on(line);

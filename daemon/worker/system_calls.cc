@@ -2,7 +2,9 @@
 #include "daemon/worker/system_calls.h"
 
 #include <fcntl.h>
+#include <linux/netlink.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <seccomp.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -86,13 +88,10 @@ constexpr int kAllowedForSockets[] = {SCMP_SYS(connect),
                                       SCMP_SYS(setsockopt),
                                       SCMP_SYS(sendto),
                                       SCMP_SYS(recvfrom),
-                                      SCMP_SYS(shutdown),
-                                      // Memory of a ring between neighbours.
-                                      SCMP_SYS(memfd_create),
-                                      SCMP_SYS(fallocate)};
-// Of the requests to a network device those that UCX makes. They change nothing, or need a right.
-constexpr uint64_t kDeviceRequests[] = {
-    SIOCGIFADDR, SIOCGIFNETMASK, SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCETHTOOL};
+                                      SCMP_SYS(shutdown)};
+// Of the requests to a network device those that UCX 1.13 makes. They change nothing, but for
+// SIOCETHTOOL with a right that workers should not have.
+constexpr uint64_t kDeviceRequests[] = {SIOCGIFFLAGS, SIOCGIFMTU, SIOCGIFHWADDR, SIOCETHTOOL};
 
 class Rules {
   public:
@@ -128,7 +127,7 @@ void allow_all(Rules& rules) {
     for (const int call : kAllowed) rules.allow(call);
     rules.allow(SCMP_SYS(mmap), {without(2, PROT_EXEC)});
     rules.allow(SCMP_SYS(mprotect), {without(2, PROT_EXEC)});
-    // fstat() of the C library; with a path it would look at files.
+    // fstat() of the C library.
     rules.allow(SCMP_SYS(newfstatat), {equals(3, AT_EMPTY_PATH)});
     // What is handed over later is looked at before it is mapped.
     rules.allow(SCMP_SYS(fcntl), {equals(1, F_GET_SEALS)});
@@ -141,19 +140,36 @@ void allow_all(Rules& rules) {
     rules.allow(SCMP_SYS(kill), {equals(0, self)});
 }
 
+// Of one type, and of one protocol or of its family's own.
+void allow_socket(Rules& rules, uint64_t domain, uint64_t type, uint64_t protocol) {
+    constexpr uint32_t kType = ~uint32_t{SOCK_CLOEXEC | SOCK_NONBLOCK};
+    const auto allow_one = [&](uint64_t one) {
+        rules.allow(SCMP_SYS(socket),
+                    {equals(0, domain), {1, SCMP_CMP_MASKED_EQ, kType, type}, equals(2, one)});
+    };
+    allow_one(0);
+    if (protocol != 0) allow_one(protocol);
+}
+
 void allow_sockets(Rules& rules) {
     for (const int call : kAllowedForSockets) rules.allow(call);
-    for (const uint64_t domain : {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK}) {
-        rules.allow(SCMP_SYS(socket), {equals(0, domain)});
-    }
-    for (const uint64_t command : {F_GETFL, F_SETFL, F_ADD_SEALS}) {
+    allow_socket(rules, AF_INET, SOCK_STREAM, IPPROTO_TCP);
+    allow_socket(rules, AF_INET6, SOCK_STREAM, IPPROTO_TCP);
+    allow_socket(rules, AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    allow_socket(rules, AF_UNIX, SOCK_SEQPACKET, 0);
+    for (const uint64_t command : {F_GETFL, F_SETFL}) {
         rules.allow(SCMP_SYS(fcntl), {equals(1, command)});
     }
     for (const uint64_t request : kDeviceRequests) {
         rules.allow(SCMP_SYS(ioctl), {equals(1, request)});
     }
-    // Segment::create_unnamed(); who may only open to read gains nothing by it.
+    // Memory of a ring between neighbours, as Segment::create_unnamed() makes it. The mode is also
+    // that of a file that a worker has condemned: it can take that back.
+    rules.allow(SCMP_SYS(memfd_create), {equals(1, MFD_CLOEXEC | MFD_ALLOW_SEALING)});
     rules.allow(SCMP_SYS(fchmod), {equals(1, 0600)});
+    rules.allow(SCMP_SYS(fallocate), {equals(1, 0)});
+    rules.allow(SCMP_SYS(fcntl),
+                {equals(1, F_ADD_SEALS), equals(2, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)});
     // UCX must find that its peer over loopback is of the same network namespace.
     rules.allow(SCMP_SYS(newfstatat));
     constexpr uint32_t kMoreThanRead = ~uint32_t{O_CLOEXEC};

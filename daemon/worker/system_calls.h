@@ -7,13 +7,16 @@
 // Allowed: to compute, wait, allocate, use the descriptors that are there, and end. Not: to start a
 // program or process, to open a file, to make a socket or connect one, to signal or look into
 // another process, to make memory executable, to change a file system but for taking the rights to
-// a file that is open. A forbidden call fails with EPERM, as if the kernel had refused it, so that
-// a library which merely tries does not end the worker. What the kernel gives a process for asking,
-// the tiles of AMX, has been asked for before.
+// a file that is open. (What is more for Reach::kSockets: below.) A forbidden call fails with
+// EPERM, as if the kernel had refused it, so that a library which merely tries does not end the
+// worker. What the kernel gives a process for asking, the tiles of AMX, has been asked for before.
 //
 // A worker of transport ucx makes connections over TCP while it serves, so it may make and use
-// sockets, too, make memory for its neighbours, and look at files and read them: UCX looks up
-// routes, limits and its network namespace, and asks for the properties of network devices.
+// sockets of TCP, of routes, and the kind that neighbours have (AF_UNIX, SOCK_SEQPACKET, so that
+// the stream sockets of other services are out of reach), make memory for its neighbours, and look
+// at files and read them from their beginning: UCX looks up routes, limits and its network
+// namespace, and asks for the properties of network devices. What /proc shows of a process of the
+// same user it can read, too, but not its memory, which takes a seek.
 
 #include "proto/status.h"
 

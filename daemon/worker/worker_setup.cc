@@ -161,7 +161,7 @@ void confine_worker(const control::Welcome& welcome) {
     if (!welcome.seccomp() || !can_confine()) return;
     // Others ask devices and make files.
     if (welcome.has_ucx() && welcome.ucx().transports() != "tcp") {
-        log::info("system calls are not confined: ucx_transports is not tcp alone");
+        log::warn("system calls are not confined: ucx_transports is not tcp alone");
         return;
     }
     const Result<> confined =
