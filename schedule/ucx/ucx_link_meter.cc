@@ -12,6 +12,7 @@ constexpr uint64_t kLaterProbesNs = 60'000'000'000;
 constexpr uint64_t kNsPerSecond = 1'000'000'000;
 // Of a probe's time what its bytes must have taken at least, as one over this, to be told.
 constexpr uint64_t kShareOfBytes = 16;
+constexpr uint64_t kEarlyProbes = 10;
 
 }  // namespace
 
@@ -45,8 +46,9 @@ bool UcxLinkMeter::wants_probe(uint64_t now_ns) const {
 
 void UcxLinkMeter::on_probe(uint64_t now_ns) {
     probe_sent_ns_ = now_ns;
-    const bool is_among_first = num_probes_ + 1 < bytes_per_s_.size();
-    next_probe_ns_ = now_ns + (is_among_first ? kFirstProbesNs : kLaterProbesNs);
+    ++num_probes_;
+    const bool is_early = num_told_ + 1 < bytes_per_s_.size() && num_probes_ < kEarlyProbes;
+    next_probe_ns_ = now_ns + (is_early ? kFirstProbesNs : kLaterProbesNs);
 }
 
 void UcxLinkMeter::on_answer(uint64_t sent_ns, uint64_t now_ns) {
@@ -54,9 +56,10 @@ void UcxLinkMeter::on_answer(uint64_t sent_ns, uint64_t now_ns) {
     const uint64_t since_ns = now_ns - probe_sent_ns_;
     probe_sent_ns_ = 0;
     const uint64_t bytes_ns = since_ns - std::min(round_trip_ns(), since_ns);
-    if (bytes_ns == 0 || bytes_ns < since_ns / kShareOfBytes) return;
-    bytes_per_s_[num_probes_ % bytes_per_s_.size()] = kProbeBytes * kNsPerSecond / bytes_ns;
-    ++num_probes_;
+    const bool says_something = bytes_ns > 0 && bytes_ns >= since_ns / kShareOfBytes;
+    bytes_per_s_[num_probes_ % bytes_per_s_.size()] =
+        says_something ? kProbeBytes * kNsPerSecond / bytes_ns : 0;
+    if (says_something) ++num_told_;
 }
 
 void UcxLinkMeter::on_closed() {

@@ -8,7 +8,7 @@
 // and without clocks that agree. Bandwidth is asked for: a probe of kProbeBytes goes to the rank,
 // which answers it, and what that takes beyond a round trip is the time of its bytes. If that is
 // next to nothing, it says nothing: the round trip was that of somebody who slept, or the way is so
-// long that its bytes are lost in it. Such a probe is repeated.
+// long that its bytes are lost in it.
 //
 // What the peer says is its word: a wrong one spoils what is shown of its own link. Nothing here
 // allocates. Guarded by the lock of the UcxWorker.
@@ -37,8 +37,8 @@ class UcxLinkMeter {
     UcxBeatTimes beat(uint64_t now_ns) const;
     void on_beat(const UcxBeatTimes& times, uint64_t now_ns);
 
-    // Whether the next probe is due: three a second apart, then one a minute. The latency is
-    // measured first.
+    // Whether the next probe is due: a second apart until three have said something, ten at most;
+    // then one a minute. The latency is measured first.
     bool wants_probe(uint64_t now_ns) const;
     bool is_probing() const { return probe_sent_ns_ != 0; }
     void on_probe(uint64_t now_ns);
@@ -64,7 +64,8 @@ class UcxLinkMeter {
     uint64_t probe_sent_ns_ = 0;  // 0: none is on its way.
     uint64_t next_probe_ns_ = 0;
     uint64_t num_probes_ = 0;
-    std::array<uint64_t, 3> bytes_per_s_{};
+    uint64_t num_told_ = 0;                  // Of these, who said something.
+    std::array<uint64_t, 3> bytes_per_s_{};  // Of the last ones; 0: nothing.
     uint64_t bytes_sent_ = 0;
     uint64_t bytes_received_ = 0;
 };

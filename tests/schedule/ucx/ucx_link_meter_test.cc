@@ -142,5 +142,21 @@ TEST(UcxLinkMeter, AProbeThatIsHardlySlowerThanARoundTripSaysNothing) {
     EXPECT_NEAR(static_cast<double>(link.session().view().bytes_per_s), 5e9, 1e6);
 }
 
+TEST(UcxLinkMeter, AWayThatNeverSaysAnythingIsAskedOnceAMinuteInTheEnd) {
+    SimulatedLink link(10 * kMs);
+    int num_probes = 0;
+    for (int second = 0; second < 300; ++second) {
+        link.beat(3 * kMs);
+        if (link.session().wants_probe(link.now_ns())) {
+            link.probe(5'000'000'000);
+            ++num_probes;
+        }
+        link.wait(kSecond);
+    }
+    EXPECT_EQ(link.session().view().bytes_per_s, 0U);
+    EXPECT_GE(num_probes, 10 + 3);
+    EXPECT_LE(num_probes, 10 + 5);
+}
+
 }  // namespace
 }  // namespace afd::schedule
