@@ -223,11 +223,10 @@ void KillRun::strike_workers(const client::Status& status) {
     Kill kill;
     kill.times = is_both ? &report_.both : is_attention ? &report_.attention : &report_.ffn;
     for (const client::Worker* target : targets) {
-        const auto pid = static_cast<pid_t>(target->pid());
-        // 0: its successor has not started; to the kernel that is everybody here.
-        if (pid > 1) kill.pids.push_back(pid);
+        // Its successor has not started; to the kernel 0 is everybody here.
+        if (target->pid() == 0) return;
+        kill.pids.push_back(static_cast<pid_t>(target->pid()));
     }
-    if (kill.pids.empty()) return;
     if (random_() % 10 < 3) {
         for (const pid_t pid : kill.pids) ::kill(pid, SIGSTOP);
         serve_until(client::Clock::now() + milliseconds(random_() % 30));

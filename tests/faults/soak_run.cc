@@ -104,7 +104,7 @@ SoakReport SoakRun::run() {
                      "{:.1f} requests/s, of {:.1f}\n", report_.requests_per_second, measured)
               << std::flush;
     start_ = client::Clock::now();
-    const TimePoint end = start_ + as_duration(settings_.seconds);
+    TimePoint end = start_ + as_duration(settings_.seconds);
     const auto interval = as_duration(1 / report_.requests_per_second);
     TimePoint next_send = start_;
     TimePoint next_kill = start_ + as_duration(settings_.kill_seconds / 2);
@@ -112,8 +112,11 @@ SoakReport SoakRun::run() {
     bool is_first_over = false;
     while (client::Clock::now() < end && !testing::Test::HasFailure()) {
         receive_until(std::min({next_send, next_kill, end}));
-        if (settings_.has_control && take_turns(client::Clock::now())) {
-            next_send = client::Clock::now();
+        if (settings_.has_control) {
+            const auto pause = take_turns();
+            for (TimePoint* time : {&start_, &end, &next_send, &next_kill, &window_end}) {
+                *time += pause;
+            }
         }
         const TimePoint now = client::Clock::now();
         if (now >= next_kill) {
@@ -144,13 +147,14 @@ SoakReport SoakRun::run() {
     return report_;
 }
 
-bool SoakRun::take_turns(TimePoint now) {
+client::Clock::duration SoakRun::take_turns() {
+    const TimePoint now = client::Clock::now();
     const bool is_in_window = window_of(now) >= 0;
-    const auto turn = static_cast<uint64_t>(Seconds(now - start_).count() / kTurnSeconds);
+    const auto turn = static_cast<uint64_t>(Seconds(now - start_).count() / turn_seconds());
     Side* const wanted = is_in_window && turn % 2 == 1 ? control_.get() : &old_;
     const bool must_start = is_in_window && control_ == nullptr;
     const bool must_end = !is_in_window && control_ != nullptr;
-    if (wanted == turn_ && !must_start && !must_end) return false;
+    if (wanted == turn_ && !must_start && !must_end) return {};
     wait_for_flights();
     turn_ = &old_;
     if (must_start) {
@@ -161,7 +165,13 @@ bool SoakRun::take_turns(TimePoint now) {
     } else {
         turn_ = wanted;
     }
-    return true;
+    return client::Clock::now() - now;
+}
+
+double SoakRun::turn_seconds() const {
+    constexpr double kTurnsOfWindow = 30;
+    constexpr double kShortest = 0.5;
+    return std::max(settings_.window_seconds / kTurnsOfWindow, kShortest);
 }
 
 void SoakRun::end_control() {

@@ -9,8 +9,8 @@
 // the requests that may be in flight.
 //
 // With a control each window has an instance of its own beside the old one: new, and warm. They
-// take turns of kTurnSeconds, with a kill in each. What a machine that others share does to a
-// window it does to both; what age does, to one of them.
+// take turns, of 20 s in a window of ten minutes. What a machine that others share does to a window
+// it does to both; what age does, to one of them. Windows must not touch.
 
 #include <map>
 #include <memory>
@@ -69,8 +69,6 @@ class SoakRun {
   private:
     using TimePoint = client::Clock::time_point;
 
-    static constexpr double kTurnSeconds = 20;
-
     struct Flight {
         size_t template_index = 0;
         TimePoint sent;
@@ -90,8 +88,10 @@ class SoakRun {
     };
 
     double measure_rate();
-    // Who has this turn; starts the control of a window, and ends it. True: that took time.
-    bool take_turns(TimePoint now);
+    // Who has this turn; starts the control of a window, and ends it. What that took, which does
+    // not count.
+    client::Clock::duration take_turns();
+    double turn_seconds() const;
     void end_control();
     void wait_for_flights();
     void send_one(SoakTimes* times);

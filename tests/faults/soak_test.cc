@@ -40,5 +40,17 @@ TEST(Soak, LosesNothingAndGrowsInNothing) {
     if (const char* file = std::getenv("AFD_KILLS_REPORT")) std::ofstream(file) << report.text();
 }
 
+// Goal: with a control there is something to compare with in each window, of the same bits.
+TEST(Soak, TakesTurnsWithANewInstance) {
+    const SoakReport report =
+        SoakRun({.seconds = 8, .window_seconds = 2, .kill_seconds = 2, .has_control = true}).run();
+    EXPECT_EQ(report.num_wrong, 0U);
+    for (const int window : {0, 1}) {
+        EXPECT_FALSE(report.old_times[window].end_ms.empty()) << window;
+        EXPECT_FALSE(report.control_times[window].end_ms.empty()) << window;
+    }
+    EXPECT_NE(report.text().find("old to new"), std::string::npos) << report.text();
+}
+
 }  // namespace
 }  // namespace afd::test

@@ -60,7 +60,8 @@ void BackgroundGeneration::stop_amid(uint32_t count, pid_t worker) {
         send_signal(worker, SIGSTOP);
         if (instance_.status().num_running() > 0) return;
         send_signal(worker, SIGCONT);
-        thread_.join();
+        const auto over = finish();
+        ASSERT_TRUE(over.ok()) << over.error().message;
         begin();
     }
     ADD_FAILURE() << "the request was always over before the worker stopped";

@@ -112,7 +112,7 @@ class ResumeTest(unittest.TestCase):
             pids = [worker["pid"] for worker in instance.ctl("status")["workers"]
                     if worker["role"] == "ffn"]
             # Over before they stop, on a quick machine, is as if it had never been.
-            for attempt in range(20):
+            for _ in range(20):
                 resume_id, _, _ = self.break_stream(1, resumable_ms=5000)
                 for pid in pids:
                     os.kill(pid, signal.SIGSTOP)
@@ -120,6 +120,8 @@ class ResumeTest(unittest.TestCase):
                     break
                 for pid in pids:
                     os.kill(pid, signal.SIGCONT)
+            else:
+                self.fail("every request was over before its FFN worker stopped")
             self.wait_for(lambda one: one["num_detached"] == 1)
             self.wait_for(lambda one: one["num_detached"] == 0)
             for pid in pids:
