@@ -5,9 +5,9 @@
 // expression and the values and aborts. Never for bytes of another process, file or client:
 // those are validated and cost only the one who sent them (proto/status.h).
 //
-// A stderr that nobody reads is waited for no longer than a second: who waited there would neither
-// live nor be replaced. A macro and no function: the kernels of each instruction set include this,
-// and the linker would keep one of their copies for all.
+// A stderr without room is waited for no longer than a second, and one without a reader not at all:
+// who waited there would neither live nor be replaced. A macro and no inline function: the kernels
+// of each instruction set include this, and the linker would keep one of their copies for all.
 
 #include <poll.h>
 
@@ -18,7 +18,7 @@
     do {                                                                                      \
         if (!(condition)) [[unlikely]] {                                                      \
             pollfd afd_output{.fd = 2, .events = POLLOUT, .revents = 0};                      \
-            if (::poll(&afd_output, 1, 1000) == 1) {                                          \
+            if (::poll(&afd_output, 1, 1000) == 1 && afd_output.revents == POLLOUT) {         \
                 std::fprintf(                                                                 \
                     stderr, "%s:%d: assertion failed: %s: ", __FILE__, __LINE__, #condition); \
                 std::fprintf(stderr, __VA_ARGS__);                                            \
