@@ -16,7 +16,8 @@
 // the stream sockets of other services are out of reach), make memory for its neighbours, and look
 // at files and read them from their beginning: UCX looks up routes, limits and its network
 // namespace, and asks for the properties of network devices. What /proc shows of a process of the
-// same user it can read, too, but not its memory, which takes a seek.
+// same user it can read, too, and what that has open, but not its private memory, which takes a
+// seek.
 
 #include "proto/status.h"
 

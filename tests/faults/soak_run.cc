@@ -169,9 +169,7 @@ client::Clock::duration SoakRun::take_turns() {
 }
 
 double SoakRun::turn_seconds() const {
-    constexpr double kTurnsOfWindow = 30;
-    constexpr double kShortest = 0.5;
-    return std::max(settings_.window_seconds / kTurnsOfWindow, kShortest);
+    return std::min(settings_.kill_seconds, settings_.window_seconds / 2);
 }
 
 void SoakRun::end_control() {

@@ -9,8 +9,9 @@
 // the requests that may be in flight.
 //
 // With a control each window has an instance of its own beside the old one: new, and warm. They
-// take turns, of 20 s in a window of ten minutes. What a machine that others share does to a window
-// it does to both; what age does, to one of them. Windows must not touch.
+// take turns as long as the time between two kills, so that each turn has one. What a machine that
+// others share does to a window it does to both; what age does, to one of them. Windows must not
+// touch.
 
 #include <map>
 #include <memory>
@@ -91,7 +92,7 @@ class SoakRun {
     // Who has this turn; starts the control of a window, and ends it. What that took, which does
     // not count.
     client::Clock::duration take_turns();
-    double turn_seconds() const;
+    double turn_seconds() const;  // With a control.
     void end_control();
     void wait_for_flights();
     void send_one(SoakTimes* times);
