@@ -43,6 +43,10 @@ struct Conversation {
     bool add_generation_prompt = true;
     // Whether the model shall think first, where it can be asked; absent: as it does by default.
     std::optional<bool> thinking = {};
+    // How much, where it can be asked: "low", "medium" or "high"; empty: as it does by default.
+    std::string effort = {};
+    // The day that a template tells, as 2026-11-27; empty: today, where the process is.
+    std::string date = {};
 };
 
 }  // namespace afd::model

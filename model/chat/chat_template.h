@@ -27,6 +27,8 @@ enum class ReasoningSyntax {
     kNone,
     kTagged,   // <think> ... </think>, or none.
     kStarted,  // The prompt has ended with <think>: it thinks until </think>.
+    // Of gpt-oss: messages in channels, of which `analysis` is what it thinks (channel_parser.h).
+    kChannels,
 };
 enum class ToolSyntax {
     kNone,
@@ -59,13 +61,16 @@ class ChatTemplate {
 
     virtual std::string_view name() const = 0;
 
-    // Errors: kInvalidArgument: messages that the family has no form for, naming the message;
-    // JSON of tools or arguments that cannot be parsed. kUnimplemented: tools, where the template
-    // has no place for them.
+    // Errors: kInvalidArgument: messages that the family has no form for, naming the message; an
+    // effort that it does not know; JSON of tools or arguments that cannot be parsed.
+    // kUnimplemented: tools, where the template has no place for them.
     virtual Result<ChatPrompt> render(const Conversation& conversation) const = 0;
 
     // Of the answer to `conversation`.
     virtual OutputSyntax output(const Conversation& conversation) const = 0;
+
+    // Whether Conversation::effort means something.
+    virtual bool takes_effort() const { return false; }
 
     // The token that ends an answer, which a checkpoint's list of end tokens may not have.
     virtual std::string_view end_token() const = 0;

@@ -4,8 +4,12 @@
 #include <utility>
 
 #include "model/chat/chat_template.h"
+#include "model/chat/chat_text.h"
 #include "model/chat/chatml_template.h"
 #include "model/chat/deepseek_templates.h"
+#include "model/chat/glm_template.h"
+#include "model/chat/harmony_template.h"
+#include "model/chat/mistral_templates.h"
 #include "model/chat/turn_templates.h"
 #include "model/checkpoint/json_document.h"
 #include "proto/failure.h"
@@ -15,8 +19,8 @@ namespace {
 
 constexpr size_t kChatFileBytesMax = size_t{256} << 20;
 constexpr const char* kKnown =
-    "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, mixtral, olmoe, glm4, "
-    "kimi, phi3";
+    "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, qwen3_thinking, harmony, "
+    "mixtral, mistral_v3, olmoe, glm4, glm47, kimi, kimi_thinking, phi3, dots1, minimax, gigachat3";
 
 using Chosen = std::unique_ptr<const ChatTemplate>;
 
@@ -36,32 +40,100 @@ std::string default_system(const std::string& jinja) {
     return {};
 }
 
+// The words of a Jinja text. A line break in it may be written out, or as \n.
+class Words {
+  public:
+    explicit Words(const std::string& jinja) : jinja_(jinja) {}
+    bool has(std::string_view word) const { return jinja_.find(word) != std::string::npos; }
+    bool has_lines(std::string word) const {
+        if (has(word)) return true;
+        for (size_t at = 0; (at = word.find('\n', at)) != std::string::npos; at += 2) {
+            word.replace(at, 1, "\\n");
+        }
+        return has(word);
+    }
+    // What stands between two words, without blanks at its ends; empty: they are not there.
+    std::string between(std::string_view before, std::string_view behind) const {
+        const size_t begin = jinja_.find(before);
+        if (begin == std::string::npos) return {};
+        const size_t end = jinja_.find(behind, begin + before.size());
+        if (end == std::string::npos) return {};
+        const std::string_view text = jinja_;
+        return std::string(strip(text.substr(begin + before.size(), end - begin - before.size())));
+    }
+
+  private:
+    const std::string& jinja_;
+};
+
+// <|im_start|>: Qwen, and others that only look like it.
+Chosen choose_chatml(const std::string& jinja) {
+    const Words words(jinja);
+    if (words.has("<global_setting>")) return nullptr;  // ERNIE-4.5-Thinking.
+    ChatmlThinking thinking = ChatmlThinking::kNone;
+    if (words.has("enable_thinking")) {
+        thinking = ChatmlThinking::kUnlessAsked;
+    } else if (words.has_lines("<|im_start|>assistant\n<think>\n")) {
+        thinking = ChatmlThinking::kAlways;
+    }
+    const bool has_tools = words.has("<tool_response>") && !words.has("<function=");
+    return std::make_unique<ChatmlTemplate>(default_system(jinja), thinking, has_tools);
+}
+
+Chosen choose_deepseek(const Words& words) {
+    using Thinking = DeepSeekV3Template::Thinking;
+    if (words.has("thinking")) return std::make_unique<DeepSeekV31Template>();
+    if (words.has("<｜Assistant｜><think>")) {
+        return std::make_unique<DeepSeekV3Template>(Thinking::kStarted);
+    }
+    return std::make_unique<DeepSeekV3Template>(words.has("</think>") ? Thinking::kOwn
+                                                                      : Thinking::kNone);
+}
+
+Chosen choose_mistral(const Words& words) {
+    if (words.has(" [/INST]")) {
+        return std::make_unique<MixtralTemplate>(words.has("' [INST]") || words.has("\" [INST]"));
+    }
+    return std::make_unique<MistralV3Template>(words.has("[INST] "), words.has("system_message"));
+}
+
+// Roles as marks, which many have: OLMoE, Phi.
+Chosen choose_roles(const Words& words, const ChatFiles& files) {
+    if (!words.has("<|user|>") || !words.has("<|assistant|>")) return nullptr;
+    if (words.has("<|end|>")) return std::make_unique<PhiTemplate>(files.eos_token);
+    if (!words.has("eos_token")) return nullptr;
+    return std::make_unique<OlmoeTemplate>(words.has("bos_token") ? files.bos_token : "",
+                                           files.eos_token);
+}
+
 // By words that only that family's template has.
 Chosen choose(const ChatFiles& files) {
     const std::string& jinja = files.chat_template;
-    const auto has = [&jinja](std::string_view word) {
-        return jinja.find(word) != std::string::npos;
-    };
-    if (has("<|im_middle|>")) return std::make_unique<KimiTemplate>(default_system(jinja));
-    if (has("<|im_start|>")) {
-        return std::make_unique<ChatmlTemplate>(
-            default_system(jinja), has("enable_thinking"), has("<tool_response>"));
+    const Words words(jinja);
+    if (words.has("<|im_middle|>")) {
+        return std::make_unique<KimiTemplate>(default_system(jinja), words.has("<think></think>"));
     }
-    if (has("<｜Assistant｜>")) {
-        if (has("thinking")) return std::make_unique<DeepSeekV31Template>();
-        return std::make_unique<DeepSeekV3Template>(has("<｜Assistant｜><think>"));
+    if (words.has("<|im_start|>")) return choose_chatml(jinja);
+    if (words.has("<｜Assistant｜>")) return choose_deepseek(words);
+    if (words.has("[gMASK]")) {
+        return std::make_unique<GlmTemplate>(words.has("clear_thinking") ? GlmTemplate::Form::k47
+                                                                         : GlmTemplate::Form::k45);
     }
-    if (has("[gMASK]")) return std::make_unique<GlmTemplate>();
-    if (has("[INST]"))
-        return std::make_unique<MixtralTemplate>(has("' [INST]") || has("\" [INST]"));
-    const bool has_roles = has("<|user|>") && has("<|assistant|>");
-    if (has_roles && has("<|end|>")) return std::make_unique<PhiTemplate>(files.eos_token);
-    if (has_roles && has("eos_token")) {
-        return std::make_unique<OlmoeTemplate>(has("bos_token") ? files.bos_token : "",
-                                               files.eos_token);
+    if (words.has("<|channel|>") && words.has("<|start|>")) {
+        return std::make_unique<HarmonyTemplate>();
     }
+    if (words.has("]~b]")) return std::make_unique<MiniMaxTemplate>(default_system(jinja));
+    if (words.has("<|endofuserprompt|>")) {
+        return std::make_unique<DotsTemplate>(default_system(jinja));
+    }
+    const std::string maker = words.between("set DEVSYSTEM -%}", "{%- endset");
+    if (words.has("<|role_sep|>") && !maker.empty()) {
+        return std::make_unique<GigaChatTemplate>(files.bos_token, maker);
+    }
+    if (words.has("[INST]")) return choose_mistral(words);
+    if (Chosen roles = choose_roles(words, files)) return roles;
     const bool has_bos = files.bos_token == "<｜begin▁of▁sentence｜>";
-    if (has("'User: '") && has("'Assistant:'") && has_bos) {
+    if (words.has("'User: '") && words.has("'Assistant:'") && has_bos) {
         return std::make_unique<DeepSeekV2Template>();
     }
     return nullptr;

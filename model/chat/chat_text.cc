@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/chat/chat_text.h"
 
+#include <algorithm>
+
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -16,6 +18,13 @@ std::string_view strip_left(std::string_view text, std::string_view set) {
 
 std::string_view strip(std::string_view text) {
     return strip_left(strip_right(text));
+}
+
+size_t num_held(std::string_view text, std::string_view mark) {
+    for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
+        if (text.ends_with(mark.substr(0, size))) return size;
+    }
+    return 0;
 }
 
 Answer split_reasoning(const ChatMessage& message) {
@@ -50,6 +59,17 @@ Result<> refuse_tools(const Conversation& conversation, std::string_view templat
         "the chat template of this model ({}) has no place for tools: leave out "
         "tools and messages about them",
         with(template_name));
+}
+
+Result<> refuse_later_systems(const Conversation& conversation, std::string_view template_name) {
+    for (size_t i = 1; i < conversation.messages.size(); ++i) {
+        if (conversation.messages[i].role != ChatRole::kSystem) continue;
+        return invalid_argument(
+            "messages[{}] is of the system: in the chat template of this model ({}) only the first "
+            "may be",
+            with(i, template_name));
+    }
+    return {};
 }
 
 }  // namespace afd::model

@@ -16,6 +16,9 @@ std::string_view strip_right(std::string_view text, std::string_view set = " \t\
 std::string_view strip_left(std::string_view text, std::string_view set = " \t\n\r\v\f");
 std::string_view strip(std::string_view text);
 
+// Bytes at the end of `text` that may become `mark`, all of it excluded.
+size_t num_held(std::string_view text, std::string_view mark);
+
 // An answer in a conversation: what it thought, if that stands in front of it or was given, and
 // what it said.
 struct Answer {
@@ -29,5 +32,7 @@ int last_user_index(const Conversation& conversation);
 
 // For a template without a place for tools. Errors: kUnimplemented.
 Result<> refuse_tools(const Conversation& conversation, std::string_view template_name);
+// For one that has a place for a system message only at the start. Errors: kInvalidArgument.
+Result<> refuse_later_systems(const Conversation& conversation, std::string_view template_name);
 
 }  // namespace afd::model

@@ -38,10 +38,20 @@ void render_tool_result(const Conversation& conversation, size_t index, ChatProm
 
 }  // namespace
 
-ChatmlTemplate::ChatmlTemplate(std::string default_system, bool has_thinking, bool has_tools)
-    : default_system_(std::move(default_system)),
-      has_thinking_(has_thinking),
-      has_tools_(has_tools) {}
+ChatmlTemplate::ChatmlTemplate(std::string default_system, ChatmlThinking thinking, bool has_tools)
+    : default_system_(std::move(default_system)), thinking_(thinking), has_tools_(has_tools) {}
+
+std::string_view ChatmlTemplate::name() const {
+    switch (thinking_) {
+        case ChatmlThinking::kNone:
+            return "chatml";
+        case ChatmlThinking::kUnlessAsked:
+            return "qwen3";
+        case ChatmlThinking::kAlways:
+            return "qwen3_thinking";
+    }
+    return "chatml";
+}
 
 Result<ChatPrompt> ChatmlTemplate::render(const Conversation& conversation) const {
     if (!has_tools_) AFD_TRY(refuse_tools(conversation, name()));
@@ -60,7 +70,9 @@ Result<ChatPrompt> ChatmlTemplate::render(const Conversation& conversation) cons
     }
     if (!conversation.add_generation_prompt) return prompt;
     prompt.token(kStart).text("assistant\n");
-    if (has_thinking_ && !conversation.thinking.value_or(true)) {
+    if (thinking_ == ChatmlThinking::kAlways) {
+        prompt.token("<think>").text("\n");
+    } else if (thinking_ == ChatmlThinking::kUnlessAsked && !conversation.thinking.value_or(true)) {
         prompt.token("<think>").text("\n\n").token("</think>").text("\n\n");
     }
     return prompt;
@@ -92,11 +104,11 @@ Result<> ChatmlTemplate::render_answer(const ChatMessage& message,
                                        size_t index,
                                        const Conversation& conversation,
                                        ChatPrompt& prompt) const {
-    const Answer answer = has_thinking_ ? split_reasoning(message) : Answer{"", message.content};
+    const bool thinks = thinking_ != ChatmlThinking::kNone;
+    const Answer answer = thinks ? split_reasoning(message) : Answer{"", message.content};
     prompt.token(kStart).text("assistant\n");
     const bool is_last = index + 1 == conversation.messages.size();
-    const bool shows_thought = has_thinking_ &&
-                               static_cast<int>(index) > last_question(conversation) &&
+    const bool shows_thought = thinks && static_cast<int>(index) > last_question(conversation) &&
                                (is_last || !answer.reasoning.empty());
     if (shows_thought) {
         prompt.token("<think>").text("\n");
@@ -132,7 +144,11 @@ int ChatmlTemplate::last_question(const Conversation& conversation) const {
 
 OutputSyntax ChatmlTemplate::output(const Conversation& conversation) const {
     OutputSyntax syntax;
-    if (has_thinking_) syntax.reasoning = ReasoningSyntax::kTagged;
+    if (thinking_ == ChatmlThinking::kAlways && conversation.add_generation_prompt) {
+        syntax.reasoning = ReasoningSyntax::kStarted;
+    } else if (thinking_ != ChatmlThinking::kNone) {
+        syntax.reasoning = ReasoningSyntax::kTagged;
+    }
     if (!conversation.tools.empty()) syntax.tools = ToolSyntax::kJson;
     return syntax;
 }

@@ -4,6 +4,8 @@
 // ChatmlTemplate: <|im_start|>role\n ... <|im_end|>\n, with the tools, tool results and thoughts of
 // Qwen2.5 and Qwen3. A tool result is a turn of the user, and results that follow each other share
 // one.
+//
+// Qwen3-Coder writes its calls as XML, which is not built in: its tools are refused.
 
 #include <string>
 
@@ -11,14 +13,20 @@
 
 namespace afd::model {
 
+// Who thinks does so in <think> before an answer, and keeps the thoughts since the last question.
+enum class ChatmlThinking {
+    kNone,
+    kUnlessAsked,  // Qwen3: answers at once behind an empty thought.
+    kAlways,       // Qwen3-Thinking-2507: the prompt ends within the thought.
+};
+
 class ChatmlTemplate final : public ChatTemplate {
   public:
     // `default_system`: what stands there where a conversation has no system message; empty:
-    // nothing. `has_thinking`: Qwen3, which thinks in <think> before an answer, keeps the thoughts
-    // since the last question, and answers at once behind an empty thought.
-    ChatmlTemplate(std::string default_system, bool has_thinking, bool has_tools);
+    // nothing.
+    ChatmlTemplate(std::string default_system, ChatmlThinking thinking, bool has_tools);
 
-    std::string_view name() const override { return has_thinking_ ? "qwen3" : "chatml"; }
+    std::string_view name() const override;
     Result<ChatPrompt> render(const Conversation& conversation) const override;
     OutputSyntax output(const Conversation& conversation) const override;
     std::string_view end_token() const override { return "<|im_end|>"; }
@@ -32,7 +40,7 @@ class ChatmlTemplate final : public ChatTemplate {
     int last_question(const Conversation& conversation) const;
 
     const std::string default_system_;
-    const bool has_thinking_;
+    const ChatmlThinking thinking_;
     const bool has_tools_;
 };
 

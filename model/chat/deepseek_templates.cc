@@ -139,24 +139,24 @@ Result<ChatPrompt> DeepSeekV3Template::render(const Conversation& conversation) 
                 render_v3_calls(message, prompt);
             } else {
                 const std::string_view content = message.content;
-                prompt.text(is_r1_ ? behind_all_thoughts(content) : content).token(kEos);
+                prompt.text(thinks() ? behind_all_thoughts(content) : content).token(kEos);
             }
         }
     }
     if (has_result) prompt.token("<｜tool▁outputs▁end｜>");
     if (!conversation.add_generation_prompt || has_result) return prompt;
     prompt.token(kAssistant);
-    if (is_r1_) prompt.token("<think>").text("\n");
+    if (thinking_ == Thinking::kStarted) prompt.token("<think>").text("\n");
     return prompt;
 }
 
 OutputSyntax DeepSeekV3Template::output(const Conversation& conversation) const {
     const bool follows_result = conversation.messages.back().role == ChatRole::kTool;
     OutputSyntax syntax{.tools = ToolSyntax::kDeepSeekV3};
-    if (is_r1_) {
-        syntax.reasoning = follows_result || !conversation.add_generation_prompt
-                               ? ReasoningSyntax::kTagged
-                               : ReasoningSyntax::kStarted;
+    const bool ends_within =
+        thinking_ == Thinking::kStarted && conversation.add_generation_prompt && !follows_result;
+    if (thinks()) {
+        syntax.reasoning = ends_within ? ReasoningSyntax::kStarted : ReasoningSyntax::kTagged;
     }
     return syntax;
 }

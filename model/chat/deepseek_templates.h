@@ -15,19 +15,26 @@ class DeepSeekV2Template final : public ChatTemplate {
     std::string_view end_token() const override;
 };
 
-// V3, and R1, which begins every answer with <think>. There is a form for calls and their results,
-// none that offers tools: the client's system message has to.
+// V3, and R1, which thinks before every answer. There is a form for calls and their results, none
+// that offers tools: the client's system message has to.
 class DeepSeekV3Template final : public ChatTemplate {
   public:
-    explicit DeepSeekV3Template(bool is_r1) : is_r1_(is_r1) {}
+    enum class Thinking {
+        kNone,
+        kStarted,  // R1: the prompt ends within the thought.
+        kOwn,      // R1-0528: it begins the thought itself.
+    };
+    explicit DeepSeekV3Template(Thinking thinking) : thinking_(thinking) {}
 
-    std::string_view name() const override { return is_r1_ ? "deepseek_r1" : "deepseek_v3"; }
+    std::string_view name() const override { return thinks() ? "deepseek_r1" : "deepseek_v3"; }
     Result<ChatPrompt> render(const Conversation& conversation) const override;
     OutputSyntax output(const Conversation& conversation) const override;
     std::string_view end_token() const override;
 
   private:
-    const bool is_r1_;
+    bool thinks() const { return thinking_ != Thinking::kNone; }
+
+    const Thinking thinking_;
 };
 
 // Thinks if it is asked to. Tools stand behind the system message, in the form that the model's

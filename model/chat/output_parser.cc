@@ -2,7 +2,6 @@
 #include "model/chat/output_parser.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "model/chat/chat_json.h"
 #include "model/chat/chat_text.h"
@@ -13,14 +12,6 @@ namespace {
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\n\r";
-
-// Bytes at the end of `text` that may become `mark`, all of it excluded.
-size_t num_held(std::string_view text, std::string_view mark) {
-    for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
-        if (text.ends_with(mark.substr(0, size))) return size;
-    }
-    return 0;
-}
 
 // name, then the block of JSON that the format puts behind it.
 std::optional<ChatEvent> read_deepseek_v3(std::string_view body) {
@@ -66,11 +57,13 @@ OutputParser::OutputParser(const OutputSyntax& syntax) : syntax_(syntax) {
         call_begin_ = "<｜tool▁calls▁begin｜>";
         call_end_ = "<｜tool▁call▁end｜>";
     }
+    if (syntax.reasoning == ReasoningSyntax::kChannels) channels_.emplace();
     if (syntax.reasoning == ReasoningSyntax::kStarted) state_ = State::kThoughtStart;
     if (syntax.reasoning == ReasoningSyntax::kTagged) state_ = State::kStart;
 }
 
 std::vector<ChatEvent> OutputParser::append(std::string_view text) {
+    if (channels_) return channels_->append(text);
     pending_ += text;
     std::vector<ChatEvent> events;
     while (advance(events)) {
@@ -79,6 +72,7 @@ std::vector<ChatEvent> OutputParser::append(std::string_view text) {
 }
 
 std::vector<ChatEvent> OutputParser::finish() {
+    if (channels_) return channels_->finish();
     std::vector<ChatEvent> events;
     const bool is_reasoning = state_ == State::kReasoning;
     if (state_ == State::kCall) {

@@ -9,28 +9,19 @@
 // so are blanks and line breaks beside a mark, which belong to it and not to the text. A call is
 // told when it is whole. What looks like one and cannot be read is content, marks included.
 //
-// The marks of DeepSeek's calls are special tokens: ask for them (Generate.keep_special_tokens).
+// The marks of DeepSeek's calls and of channels are special tokens: ask for them
+// (Generate.keep_special_tokens).
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/chat/channel_parser.h"
+#include "model/chat/chat_event.h"
 #include "model/chat/chat_template.h"
 
 namespace afd::model {
-
-struct ChatEvent {
-    enum class Kind {
-        kReasoning,  // `text` is more of what it thinks.
-        kContent,    // `text` is more of what it says.
-        kToolCall,   // Of the function `name` with the arguments `text`, as JSON.
-    };
-    Kind kind = Kind::kContent;
-    std::string text;
-    std::string name = {};
-
-    friend bool operator==(const ChatEvent&, const ChatEvent&) = default;
-};
 
 class OutputParser {
   public:
@@ -69,7 +60,8 @@ class OutputParser {
     std::string unread_call(std::string_view body, std::string_view end) const;
 
     const OutputSyntax syntax_;
-    std::string_view call_begin_;  // Empty: no calls are read.
+    std::optional<ChannelParser> channels_;  // Reads all, where it is there.
+    std::string_view call_begin_;            // Empty: no calls are read.
     std::string_view call_end_;
     State state_ = State::kContent;
     std::string pending_;

@@ -8,41 +8,6 @@
 
 namespace afd::model {
 
-Result<ChatPrompt> MixtralTemplate::render(const Conversation& conversation) const {
-    AFD_TRY(refuse_tools(conversation, name()));
-    ChatPrompt prompt;
-    prompt.token("<s>");
-    std::string system;
-    size_t first = 0;
-    // The earlier form has no place for one, and refuses it as a message out of turn.
-    if (has_blanks_ && conversation.messages[0].role == ChatRole::kSystem) {
-        system = conversation.messages[0].content + "\n\n";
-        first = 1;
-    }
-    const std::string_view blank = has_blanks_ ? " " : "";
-    for (size_t i = first; i < conversation.messages.size(); ++i) {
-        const ChatMessage& message = conversation.messages[i];
-        const ChatRole due = (i - first) % 2 == 0 ? ChatRole::kUser : ChatRole::kAssistant;
-        if (message.role != due) {
-            return invalid_argument(
-                "messages[{}] is of the {}: in the chat template of this model ({}) user and "
-                "assistant take turns, {}",
-                with(
-                    i,
-                    name_of(message.role),
-                    name(),
-                    has_blanks_ ? "behind at most one system message" : "without system messages"));
-        }
-        if (message.role == ChatRole::kUser) {
-            prompt.text(blank).text("[INST] ").text(i == first ? system : "");
-            prompt.text(message.content).text(" [/INST]");
-        } else {
-            prompt.text(blank).text(message.content).token("</s>");
-        }
-    }
-    return prompt;
-}
-
 OlmoeTemplate::OlmoeTemplate(std::string bos, std::string eos)
     : bos_(std::move(bos)), eos_(std::move(eos)) {}
 
@@ -60,38 +25,8 @@ Result<ChatPrompt> OlmoeTemplate::render(const Conversation& conversation) const
     return prompt;
 }
 
-Result<ChatPrompt> GlmTemplate::render(const Conversation& conversation) const {
-    AFD_TRY(refuse_tools(conversation, name()));
-    const bool thinks = conversation.thinking.value_or(true);
-    const int last_user = last_user_index(conversation);
-    ChatPrompt prompt;
-    prompt.token("[gMASK]").token("<sop>");
-    for (size_t i = 0; i < conversation.messages.size(); ++i) {
-        const ChatMessage& message = conversation.messages[i];
-        prompt.token("<|" + std::string(name_of(message.role)) + "|>").text("\n");
-        if (message.role == ChatRole::kAssistant) {
-            const Answer answer = split_reasoning(message);
-            prompt.token("<think>");
-            if (static_cast<int>(i) > last_user) prompt.text(strip(answer.reasoning));
-            prompt.token("</think>");
-            const std::string_view content = strip(answer.content);
-            if (!content.empty()) prompt.text("\n").text(content);
-        } else {
-            prompt.text(message.content);
-            const bool is_question = message.role == ChatRole::kUser;
-            if (is_question && !thinks && !message.content.ends_with("/nothink")) {
-                prompt.token("/nothink");
-            }
-        }
-    }
-    if (!conversation.add_generation_prompt) return prompt;
-    prompt.token("<|assistant|>");
-    if (!thinks) prompt.text("\n").token("<think>").token("</think>");
-    return prompt;
-}
-
-KimiTemplate::KimiTemplate(std::string default_system)
-    : default_system_(std::move(default_system)) {}
+KimiTemplate::KimiTemplate(std::string default_system, bool thinks)
+    : default_system_(std::move(default_system)), thinks_(thinks) {}
 
 Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const {
     AFD_TRY(refuse_tools(conversation, name()));
@@ -104,10 +39,18 @@ Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const 
         turn("system").text(default_system_).token("<|im_end|>");
     }
     for (const ChatMessage& message : conversation.messages) {
-        turn(name_of(message.role)).text(message.content).token("<|im_end|>");
+        turn(name_of(message.role));
+        if (thinks_ && message.role == ChatRole::kAssistant) {
+            prompt.token("<think>").token("</think>");
+        }
+        prompt.text(message.content).token("<|im_end|>");
     }
     if (conversation.add_generation_prompt) turn("assistant");
     return prompt;
+}
+
+OutputSyntax KimiTemplate::output(const Conversation& /*conversation*/) const {
+    return {.reasoning = thinks_ ? ReasoningSyntax::kTagged : ReasoningSyntax::kNone};
 }
 
 PhiTemplate::PhiTemplate(std::string eos) : eos_(std::move(eos)) {}
@@ -124,6 +67,86 @@ Result<ChatPrompt> PhiTemplate::render(const Conversation& conversation) const {
         prompt.token("<|assistant|>").text("\n");
     } else {
         prompt.token(eos_);
+    }
+    return prompt;
+}
+
+DotsTemplate::DotsTemplate(std::string default_system)
+    : default_system_(std::move(default_system)) {}
+
+Result<ChatPrompt> DotsTemplate::render(const Conversation& conversation) const {
+    AFD_TRY(refuse_tools(conversation, name()));
+    ChatPrompt prompt;
+    const auto turn = [&prompt](ChatRole role, std::string_view content) {
+        const std::string mark = role == ChatRole::kSystem ? "system"
+                                 : role == ChatRole::kUser ? "userprompt"
+                                                           : "response";
+        prompt.token("<|" + mark + "|>").text(content).token("<|endof" + mark + "|>");
+    };
+    if (conversation.messages[0].role != ChatRole::kSystem && !default_system_.empty()) {
+        turn(ChatRole::kSystem, default_system_);
+    }
+    for (const ChatMessage& message : conversation.messages) turn(message.role, message.content);
+    if (conversation.add_generation_prompt) prompt.token("<|response|>");
+    return prompt;
+}
+
+MiniMaxTemplate::MiniMaxTemplate(std::string default_system)
+    : default_system_(std::move(default_system)) {}
+
+Result<ChatPrompt> MiniMaxTemplate::render(const Conversation& conversation) const {
+    AFD_TRY(refuse_tools(conversation, name()));
+    AFD_TRY(refuse_later_systems(conversation, name()));
+    const int last_user = last_user_index(conversation);
+    const ChatMessage& first = conversation.messages.front();
+    const bool has_system = first.role == ChatRole::kSystem && !first.content.empty();
+    ChatPrompt prompt;
+    prompt.token("]~!b[").token("]~b]").text("system\n");
+    prompt.text(has_system ? first.content : default_system_).token("[e~[").text("\n");
+    for (size_t i = 0; i < conversation.messages.size(); ++i) {
+        const ChatMessage& message = conversation.messages[i];
+        if (message.role == ChatRole::kUser) {
+            prompt.token("]~b]").text("user\n").text(message.content).token("[e~[").text("\n");
+        } else if (message.role == ChatRole::kAssistant) {
+            const Answer answer = split_reasoning(message);
+            prompt.token("]~b]").text("ai\n");
+            if (static_cast<int>(i) > last_user && !answer.reasoning.empty()) {
+                prompt.token("<think>").text("\n").text(answer.reasoning).text("\n");
+                prompt.token("</think>").text("\n\n");
+            }
+            prompt.text(answer.content).token("[e~[").text("\n");
+        }
+    }
+    if (conversation.add_generation_prompt) {
+        prompt.token("]~b]").text("ai\n").token("<think>").text("\n");
+    }
+    return prompt;
+}
+
+OutputSyntax MiniMaxTemplate::output(const Conversation& conversation) const {
+    return {.reasoning = conversation.add_generation_prompt ? ReasoningSyntax::kStarted
+                                                            : ReasoningSyntax::kTagged};
+}
+
+GigaChatTemplate::GigaChatTemplate(std::string bos, std::string maker_message)
+    : bos_(std::move(bos)), maker_message_(std::move(maker_message)) {}
+
+Result<ChatPrompt> GigaChatTemplate::render(const Conversation& conversation) const {
+    AFD_TRY(refuse_tools(conversation, name()));
+    ChatPrompt prompt;
+    const auto turn = [&prompt](std::string_view role, std::string_view content) {
+        prompt.text(role).token("<|role_sep|>").text("\n").text(content);
+        prompt.token("<|message_sep|>").text("\n\n");
+    };
+    prompt.token(bos_);
+    turn("developer system", maker_message_);
+    for (const ChatMessage& message : conversation.messages) {
+        turn(name_of(message.role), message.content);
+    }
+    // As that template does it: an answer is not gone on with.
+    const bool is_answered = conversation.messages.back().role == ChatRole::kAssistant;
+    if (conversation.add_generation_prompt && !is_answered) {
+        prompt.text("assistant").token("<|role_sep|>").text("\n");
     }
     return prompt;
 }

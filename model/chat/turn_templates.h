@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Templates of turns between marks, without tools: Mixtral, OLMoE, GLM-4.5, Kimi, Phi.
+// Templates of turns between marks, without tools: OLMoE, Kimi, Phi, dots.llm1, MiniMax, GigaChat.
 
 #include <string>
 
 #include "model/chat/chat_template.h"
 
 namespace afd::model {
-
-// [INST] question [/INST] answer</s>, strictly in turns. `has_blanks`: the later form, with a blank
-// before each, and a system message in front of the first question.
-class MixtralTemplate final : public ChatTemplate {
-  public:
-    explicit MixtralTemplate(bool has_blanks) : has_blanks_(has_blanks) {}
-    std::string_view name() const override { return "mixtral"; }
-    Result<ChatPrompt> render(const Conversation& conversation) const override;
-    OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
-    std::string_view end_token() const override { return "</s>"; }
-
-  private:
-    const bool has_blanks_;
-};
 
 // <|user|>, <|assistant|> and <|system|> as plain text, each with a line of its own.
 class OlmoeTemplate final : public ChatTemplate {
@@ -38,28 +24,19 @@ class OlmoeTemplate final : public ChatTemplate {
     const std::string eos_;
 };
 
-// Thinks unless it is asked not to; only thoughts since the last question stay.
-class GlmTemplate final : public ChatTemplate {
-  public:
-    std::string_view name() const override { return "glm4"; }
-    Result<ChatPrompt> render(const Conversation& conversation) const override;
-    OutputSyntax output(const Conversation& /*conversation*/) const override {
-        return {.reasoning = ReasoningSyntax::kTagged};
-    }
-    std::string_view end_token() const override { return "<|user|>"; }
-};
-
-// Kimi-K2 and Moonlight.
+// Kimi-K2 and Moonlight; Kimi-K2-Thinking, which `thinks` before an answer and sees old answers
+// behind empty thoughts.
 class KimiTemplate final : public ChatTemplate {
   public:
-    explicit KimiTemplate(std::string default_system);
-    std::string_view name() const override { return "kimi"; }
+    KimiTemplate(std::string default_system, bool thinks);
+    std::string_view name() const override { return thinks_ ? "kimi_thinking" : "kimi"; }
     Result<ChatPrompt> render(const Conversation& conversation) const override;
-    OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
+    OutputSyntax output(const Conversation& conversation) const override;
     std::string_view end_token() const override { return "<|im_end|>"; }
 
   private:
     const std::string default_system_;
+    const bool thinks_;
 };
 
 // Phi-3.5: <|user|>, <|assistant|> and <|system|> as tokens, each with a line of its own, and
@@ -75,6 +52,50 @@ class PhiTemplate final : public ChatTemplate {
 
   private:
     const std::string eos_;
+};
+
+// dots.llm1: a mark in front of every message, and one of its own behind it.
+class DotsTemplate final : public ChatTemplate {
+  public:
+    // `default_system` may be empty: nothing stands there.
+    explicit DotsTemplate(std::string default_system);
+    std::string_view name() const override { return "dots1"; }
+    Result<ChatPrompt> render(const Conversation& conversation) const override;
+    OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
+    std::string_view end_token() const override { return "<|endofresponse|>"; }
+
+  private:
+    const std::string default_system_;
+};
+
+// MiniMax-M2: ]~b]role and a line, [e~[ and a line. Thinks before every answer; thoughts since the
+// last question stay.
+class MiniMaxTemplate final : public ChatTemplate {
+  public:
+    explicit MiniMaxTemplate(std::string default_system);
+    std::string_view name() const override { return "minimax"; }
+    Result<ChatPrompt> render(const Conversation& conversation) const override;
+    OutputSyntax output(const Conversation& conversation) const override;
+    std::string_view end_token() const override { return "[e~["; }
+
+  private:
+    const std::string default_system_;
+};
+
+// GigaChat: role<|role_sep|> and a line, <|message_sep|> and two. A message of its maker comes
+// first, above that of the system.
+class GigaChatTemplate final : public ChatTemplate {
+  public:
+    // `maker_message`: that text, as the checkpoint has it.
+    GigaChatTemplate(std::string bos, std::string maker_message);
+    std::string_view name() const override { return "gigachat3"; }
+    Result<ChatPrompt> render(const Conversation& conversation) const override;
+    OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
+    std::string_view end_token() const override { return "<|message_sep|>"; }
+
+  private:
+    const std::string bos_;
+    const std::string maker_message_;
 };
 
 }  // namespace afd::model

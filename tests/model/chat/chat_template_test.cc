@@ -8,9 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "model/tokenizer/byte_alphabet.h"
+#include "tests/model/chat/chat_fixture.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::model {
@@ -18,101 +17,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// The bytes, then these added tokens from 256 on.
-const std::vector<std::string> kAdded = {"<|im_start|>",
-                                         "<|im_end|>",
-                                         "<think>",
-                                         "</think>",
-                                         "<tool_call>",
-                                         "</tool_call>",
-                                         "<｜begin▁of▁sentence｜>",
-                                         "<｜end▁of▁sentence｜>",
-                                         "<｜User｜>",
-                                         "<｜Assistant｜>",
-                                         "</s>",
-                                         "<s>",
-                                         "[gMASK]",
-                                         "<sop>",
-                                         "<|user|>",
-                                         "<|im_middle|>",
-                                         "<|im_user|>",
-                                         "<|im_system|>",
-                                         "<|endoftext|>",
-                                         "<|end|>",
-                                         "<|assistant|>",
-                                         "<|system|>"};
-
-Tokenizer make_tokenizer(const std::vector<std::string>& added = kAdded, bool strips = false) {
-    nlohmann::json vocabulary;
-    for (uint32_t byte = 0; byte < 256; ++byte) {
-        vocabulary[byte_stand_in(static_cast<uint8_t>(byte))] = byte;
-    }
-    nlohmann::json json;
-    json["model"] = {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}};
-    json["pre_tokenizer"] = {
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-    json["decoder"] = {{"type", "ByteLevel"}};
-    json["added_tokens"] = nlohmann::json::array();
-    for (const std::string& content : added) {
-        json["added_tokens"].push_back({{"id", 256 + json["added_tokens"].size()},
-                                        {"content", content},
-                                        {"special", true},
-                                        {"single_word", false},
-                                        {"lstrip", false},
-                                        {"rstrip", strips},
-                                        {"normalized", false}});
-    }
-    auto tokenizer = Tokenizer::parse(json.dump(), "", "test");
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message;
-    return std::move(tokenizer).value();
-}
-
 const std::string kQwen25 =
     "<|im_start|> You are Qwen, created by Alibaba Cloud. You are a helpful assistant. "
     "<tool_response>";
 const std::string kQwen3 = "<|im_start|> enable_thinking <tool_response>";
 const std::string kV31 = "'<｜Assistant｜>' thinking";
-
-std::unique_ptr<const ChatTemplate> chosen(const std::string& jinja) {
-    auto found =
-        choose_chat_template({jinja, "<｜begin▁of▁sentence｜>", "<|endoftext|>"}, make_tokenizer());
-    EXPECT_TRUE(found.ok()) << found.error().message;
-    return std::move(found).value();
-}
-
-ChatMessage message(ChatRole role, const std::string& content) {
-    ChatMessage made;
-    made.role = role;
-    made.content = content;
-    return made;
-}
-ChatMessage system(const std::string& content) {
-    return message(ChatRole::kSystem, content);
-}
-ChatMessage user(const std::string& content) {
-    return message(ChatRole::kUser, content);
-}
-ChatMessage assistant(const std::string& content) {
-    return message(ChatRole::kAssistant, content);
-}
-ChatMessage result(const std::string& content) {
-    return message(ChatRole::kTool, content);
-}
-ChatMessage calling(const std::string& content, const std::vector<ToolCall>& calls) {
-    ChatMessage made = assistant(content);
-    made.tool_calls = calls;
-    return made;
-}
-
-const Conversation kTalk{{system("Be brief."), user("Hi"), assistant("Hello!"), user("Why?")}};
-const std::string kTool = R"({"type":"function","function":{"name":"f","description":"Does é",)"
-                          R"("parameters":{"a":[1,2]}}})";
-
-std::string text_of(const std::string& jinja, const Conversation& conversation) {
-    const auto prompt = chosen(jinja)->render(conversation);
-    EXPECT_TRUE(prompt.ok()) << prompt.error().message;
-    return prompt.ok() ? prompt.value().to_text() : "";
-}
 
 TEST(ChatTemplate, Chatml) {
     EXPECT_EQ(text_of(kQwen25, kTalk),
@@ -210,14 +119,17 @@ TEST(ChatTemplate, DeepSeekV31) {
                           "IMPORTANT: ALWAYS adhere"));
 }
 
+const std::string kMixtral = "'[INST] ' ' [/INST]'";
+const std::string kMixtralWithBlanks = "\" [INST] \" \" [/INST]\"";
+
 TEST(ChatTemplate, Mixtral) {
     const Conversation turns{{user("Hi"), assistant("Hello!"), user("Why?")}};
-    EXPECT_EQ(text_of("'[INST] '", turns), "<s>[INST] Hi [/INST]Hello!</s>[INST] Why? [/INST]");
-    EXPECT_EQ(text_of("\" [INST] \"", kTalk),
+    EXPECT_EQ(text_of(kMixtral, turns), "<s>[INST] Hi [/INST]Hello!</s>[INST] Why? [/INST]");
+    EXPECT_EQ(text_of(kMixtralWithBlanks, kTalk),
               "<s> [INST] Be brief.\n\nHi [/INST] Hello!</s> [INST] Why? [/INST]");
-    EXPECT_THAT(chosen("'[INST] '")->render(kTalk).error().message,
+    EXPECT_THAT(chosen(kMixtral)->render(kTalk).error().message,
                 HasSubstr("messages[0] is of the system: in the chat template of this model"));
-    EXPECT_THAT(chosen("\" [INST] \"")->render({{user("a"), user("b")}}).error().message,
+    EXPECT_THAT(chosen(kMixtralWithBlanks)->render({{user("a"), user("b")}}).error().message,
                 HasSubstr("messages[1] is of the user"));
 }
 
@@ -316,7 +228,7 @@ TEST(ChatTemplate, ModelWithoutOneAndUnknownOnesAreRefused) {
 }
 
 TEST(ChatTemplate, ToolsWithoutAPlaceAndBadJsonAreRefused) {
-    EXPECT_THAT(chosen("'[INST] '")->render({{user("Hi")}, {kTool}}).error().message,
+    EXPECT_THAT(chosen(kMixtral)->render({{user("Hi")}, {kTool}}).error().message,
                 HasSubstr("(mixtral) has no place for tools"));
     EXPECT_THAT(chosen("'<｜Assistant｜>'")->render({{user("Hi")}, {kTool}}).error().message,
                 HasSubstr("describe them in the system message"));

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ChannelParser: OutputParser for gpt-oss, whose answer is messages, each in a channel:
+//
+//   <|channel|>analysis<|message|>thought<|end|><|start|>assistant<|channel|>final<|message|>answer
+//
+// The prompt has ended with the first <|start|>assistant. What is in `analysis` is thought; all
+// else is said: `final`, and `commentary`, in which it announces what it does. The form is that of
+// OpenAI's "harmony response format"; calls of tools, which are messages to a function, are not
+// built in, and are said, too.
+//
+// Events depend on the text alone, as those of an OutputParser.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/chat/chat_event.h"
+
+namespace afd::model {
+
+class ChannelParser {
+  public:
+    // What is certain after more of the text.
+    std::vector<ChatEvent> append(std::string_view text);
+    // The rest, at the end of the text. A header that was not whole is nothing.
+    std::vector<ChatEvent> finish();
+
+  private:
+    // One step; false: more text is needed.
+    bool advance(std::vector<ChatEvent>& events);
+    bool advance_header();
+    bool advance_message(std::vector<ChatEvent>& events);
+
+    bool is_in_message_ = false;
+    ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // Of the message.
+    std::string pending_;
+};
+
+}  // namespace afd::model
