@@ -80,7 +80,8 @@ std::vector<ChatEvent> ChannelParser::append(std::string_view text) {
 
 std::vector<ChatEvent> ChannelParser::finish() {
     std::vector<ChatEvent> events;
-    const bool is_header = !is_in_message_ && pending_.starts_with('<');
+    const bool is_header = !is_in_message_ && (strip_left(pending_).starts_with('<') ||
+                                               pending_.find("<|") != std::string::npos);
     if (!is_header) add(is_in_message_ ? kind_ : ChatEvent::Kind::kContent, pending_, events);
     pending_.clear();
     return events;
@@ -92,8 +93,9 @@ bool ChannelParser::advance(std::vector<ChatEvent>& events) {
 
 bool ChannelParser::advance_header() {
     const size_t end = pending_.find(kMessage);
-    if (end == std::string::npos && may_be_header(pending_)) return false;
-    const bool is_header = end != std::string::npos;
+    const bool may_be = may_be_header(pending_);
+    if (may_be && end == std::string::npos) return false;
+    const bool is_header = may_be && end != std::string::npos;
     const std::string_view header = std::string_view(pending_).substr(0, is_header ? end : 0);
     kind_ = is_thought(header) ? ChatEvent::Kind::kReasoning : ChatEvent::Kind::kContent;
     if (is_header) pending_.erase(0, end + kMessage.size());

@@ -90,6 +90,12 @@ Chosen choose_deepseek(const Words& words) {
                                                                       : Thinking::kNone);
 }
 
+// Each release tells itself another name.
+Chosen choose_minimax(const Words& words) {
+    const std::string identity = words.between("set model_identity = \"", "\"");
+    return identity.empty() ? nullptr : std::make_unique<MiniMaxTemplate>(identity);
+}
+
 Chosen choose_mistral(const Words& words) {
     if (words.has(" [/INST]")) {
         return std::make_unique<MixtralTemplate>(words.has("' [INST]") || words.has("\" [INST]"));
@@ -122,7 +128,7 @@ Chosen choose(const ChatFiles& files) {
     if (words.has("<|channel|>") && words.has("<|start|>")) {
         return std::make_unique<HarmonyTemplate>();
     }
-    if (words.has("]~b]")) return std::make_unique<MiniMaxTemplate>(default_system(jinja));
+    if (words.has("]~b]")) return choose_minimax(words);
     if (words.has("<|endofuserprompt|>")) {
         return std::make_unique<DotsTemplate>(default_system(jinja));
     }

@@ -52,6 +52,10 @@ const Said kSaid[] = {
     // Cut off by max_tokens.
     {"<|channel|>analysis<|message|>Hm", "r:Hm"},
     {"<|channel|>anal", ""},
+    {"\n<|channel|>anal", ""},
+    {" to=functions.f<|channel|>commentary json", ""},
+    // What is no header stays none, whatever comes behind it.
+    {"Plain <|message|>x", "c:Plain <|message|>x"},
     {"", ""},
     // No header at all.
     {"Plainly said.", "c:Plainly said."},

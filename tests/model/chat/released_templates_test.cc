@@ -139,14 +139,18 @@ TEST(ReleasedTemplates, HarmonyRefusesWhatItHasNoFormFor) {
 }
 
 TEST(ReleasedTemplates, MiniMax) {
-    const std::string jinja = "']~b]user' \"You are a helpful assistant.\"";
+    const std::string jinja =
+        "']~b]user' {%- set model_identity = \"You are a helpful assistant. Your name is M.\" -%}";
     EXPECT_EQ(text_of(jinja, {{user("Q1"), assistant(kThought), user("Q2")}}),
-              "]~!b[]~b]system\nYou are a helpful assistant.[e~[\n]~b]user\nQ1[e~[\n]~b]ai\nA[e~[\n"
+              "]~!b[]~b]system\nYou are a helpful assistant. Your name is "
+              "M.[e~[\n]~b]user\nQ1[e~[\n]~b]ai\nA[e~[\n"
               "]~b]user\nQ2[e~[\n]~b]ai\n<think>\n");
     EXPECT_EQ(
         text_of(jinja, {{system("S"), user("Q"), assistant(kThought)}, {}, false}),
         "]~!b[]~b]system\nS[e~[\n]~b]user\nQ[e~[\n]~b]ai\n<think>\nOld.\n</think>\n\nA[e~[\n");
     EXPECT_EQ(reasoning_of(jinja, kQuestion), ReasoningSyntax::kStarted);
+    const auto nameless = choose_chat_template({"]~b]", "", ""}, make_tokenizer());
+    EXPECT_THAT(nameless.error().message, HasSubstr("none of those that are built in"));
 }
 
 TEST(ReleasedTemplates, Dots) {
