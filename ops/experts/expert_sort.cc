@@ -102,7 +102,9 @@ ExpertSort sort_by_expert(std::span<const int32_t> keys,
 }
 
 size_t expert_sort_scratch(size_t num_slots, size_t num_keys) {
-    return num_chunks_of(num_slots, num_keys) * num_keys;
+    // An upper bound of num_chunks_of() * num_keys that grows with both: with fewer keys there may
+    // be more chunks, and who has reserved for many keys may sort by fewer.
+    return std::max(num_keys, std::min(kChunksMax * num_keys, num_slots / 4));
 }
 
 ExpertSort sort_by_expert(std::span<const int32_t> keys,

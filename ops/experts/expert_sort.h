@@ -28,7 +28,7 @@ ExpertSort sort_by_expert(std::span<const int32_t> keys,
                           int32_t* order,
                           ExpertGroup* groups);
 
-// Elements of the parallel form's scratch.
+// Elements of the parallel form's scratch; enough for fewer slots and fewer keys, too.
 size_t expert_sort_scratch(size_t num_slots, size_t num_keys);
 
 // The same result, computed by several threads. Also writes position [keys.size()], the inverse of

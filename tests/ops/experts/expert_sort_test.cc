@@ -52,5 +52,35 @@ TEST(ExpertSort, TheParallelFormIsTheStableSortAndItsInverse) {
     }
 }
 
+// Goal: scratch for many keys is enough for fewer, of which there may be more chunks. Method: sizes
+// at which a key less makes a chunk more. Oracle: what stands behind the scratch stays.
+TEST(ExpertSort, ScratchForMoreKeysIsEnough) {
+    constexpr int32_t kMark = 0x5a5a5a5a;
+    struct Sizes {
+        size_t num_slots;
+        size_t num_keys;
+        size_t num_reserved;
+    };
+    for (const Sizes& sizes :
+         {Sizes{49152, 6144, 6145}, {65024, 8064, 8192}, {98304, 4096, 4097}}) {
+        const size_t reserved = expert_sort_scratch(sizes.num_slots, sizes.num_reserved);
+        std::vector<int32_t> scratch(reserved + (size_t{1} << 16), kMark);
+        std::vector<int32_t> keys(sizes.num_slots);
+        for (size_t i = 0; i < keys.size(); ++i) {
+            keys[i] = static_cast<int32_t>(i * 7 % sizes.num_keys);
+        }
+        std::vector<int32_t> order(sizes.num_slots);
+        std::vector<ExpertGroup> groups(sizes.num_keys);
+        threads::ThreadPool parallel(3);
+        const ExpertSort sorted = sort_by_expert(
+            keys, sizes.num_keys, scratch.data(), order.data(), nullptr, groups.data(), parallel);
+        EXPECT_EQ(sorted.num_rows, sizes.num_slots);
+        EXPECT_EQ(
+            std::count(scratch.begin() + static_cast<ptrdiff_t>(reserved), scratch.end(), kMark),
+            1 << 16)
+            << sizes.num_slots << " slots, " << sizes.num_keys << " keys";
+    }
+}
+
 }  // namespace
 }  // namespace afd::ops
