@@ -2,6 +2,7 @@
 #include "model/grammar/grammar_automaton.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
@@ -12,7 +13,6 @@ namespace afd::model {
 GrammarAutomaton::GrammarAutomaton(std::shared_ptr<const ByteProgram> program)
     : program_(std::move(program)), calls_(1) {
     find_classes();
-    find_plain_characters();
     keep({});
     start_ = keep(closure({{program_->start(), 0}}));
 }
@@ -52,7 +52,8 @@ GrammarAutomaton::Places GrammarAutomaton::closure(std::vector<Place> open) {
         const Place place = open.back();
         open.pop_back();
         if (!seen.insert(place).second) continue;
-        if (seen.size() > kVisitsMax || calls_.size() > kListsMax) {
+        ++num_visits_;
+        if (seen.size() > kVisitsMax || calls_.size() > kListsMax || num_visits_ > kWorkMax) {
             has_missed_ = true;
             return {};
         }
@@ -174,7 +175,7 @@ GrammarAutomaton::State GrammarAutomaton::adopt(const Position& position) {
 size_t GrammarAutomaton::num_bytes() const {
     // An entry of a map has three pointers, a colour, and what an allocation takes.
     constexpr size_t kEntryBytes = 48;
-    return sizeof(*this) + 64 * plain_characters_.size() + 2 * num_places_ * sizeof(Place) +
+    return sizeof(*this) + 2 * num_places_ * sizeof(Place) +
            states_.size() * (2 * sizeof(Places) + kEntryBytes + sizeof(State)) +
            calls_.size() * (2 * sizeof(Call) + kEntryBytes) + steps_.size() * sizeof(State) +
            num_kind_places_ * sizeof(Place) + kinds_.size() * (sizeof(Places) + kEntryBytes) +
@@ -192,50 +193,69 @@ std::optional<size_t> GrammarAutomaton::num_plain_characters(State state) {
     return VocabularyTrie::kPlainCharactersMax;
 }
 
+// A form of a character in UTF-8 (table 3-7 of the Unicode standard): bytes that it begins with,
+// and the range of the second one; all further ones are 0x80 to 0xbf.
+struct GrammarAutomaton::Form {
+    uint8_t first_low;
+    uint8_t first_high;
+    int num_more;
+    uint8_t second_low = 0x80;
+    uint8_t second_high = 0xbf;
+};
+
 GrammarAutomaton::State GrammarAutomaton::after_plain(State state) {
     if (after_plain_[state] != kUnknown) return after_plain_[state];
+    // Without the quotation mark and the backslash.
+    static constexpr std::array kForms = {Form{0x20, 0x21, 0},
+                                          Form{0x23, 0x5b, 0},
+                                          Form{0x5d, 0x7f, 0},
+                                          Form{0xc2, 0xdf, 1},
+                                          Form{0xe0, 0xe0, 2, 0xa0, 0xbf},
+                                          Form{0xe1, 0xec, 2},
+                                          Form{0xed, 0xed, 2, 0x80, 0x9f},
+                                          Form{0xee, 0xef, 2},
+                                          Form{0xf0, 0xf0, 3, 0x90, 0xbf},
+                                          Form{0xf1, 0xf3, 3},
+                                          Form{0xf4, 0xf4, 3, 0x80, 0x8f}};
     const State wanted = next(state, ' ');
-    const bool is_one = std::all_of(
-        plain_characters_.begin(), plain_characters_.end(), [&](const std::string& character) {
-            State at = state;
-            for (const char byte : character) at = next(at, static_cast<uint8_t>(byte));
-            return at == wanted;
-        });
+    const bool is_one = std::ranges::all_of(
+        kForms, [&](const Form& form) { return all_lead_to(wanted, state, form); });
     const State after = is_one ? wanted : kMixed;
     if (!has_missed_) after_plain_[state] = after;
     return after;
 }
 
-// The forms of a character in UTF-8: table 3-7 of the Unicode standard.
-void GrammarAutomaton::find_plain_characters() {
-    for (unsigned first = 0x20; first <= 0xf4; ++first) {
-        if (first == '"' || first == '\\' || (first >= 0x80 && first < 0xc2)) continue;
-        const std::string begin(1, static_cast<char>(first));
-        const int more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-        const uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-        const uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-        add_plain_characters(begin, more, low, high);
+// All characters of the form at once: of the states after so many bytes there are few, of the
+// characters a million.
+bool GrammarAutomaton::all_lead_to(State wanted, State state, const Form& form) {
+    std::vector<State> states = {state};
+    for (int i = 0; i <= form.num_more; ++i) {
+        const bool is_second = i == 1;
+        const std::vector<uint8_t> bytes = i == 0 ? distinct(form.first_low, form.first_high)
+                                                  : distinct(is_second ? form.second_low : 0x80,
+                                                             is_second ? form.second_high : 0xbf);
+        std::vector<State> after;
+        for (const State from : states) {
+            for (const uint8_t byte : bytes) after.push_back(next(from, byte));
+            if (has_missed_) return false;
+        }
+        std::ranges::sort(after);
+        after.erase(std::unique(after.begin(), after.end()), after.end());
+        states = std::move(after);
     }
+    return states == std::vector{wanted};
 }
 
-// Those that begin so and go on by `more` bytes, the first of them within a range. Of bytes that no
-// set tells apart one will do.
-void GrammarAutomaton::add_plain_characters(const std::string& begin,
-                                            int more,
-                                            uint8_t low,
-                                            uint8_t high) {
-    if (more == 0) {
-        std::string classes = begin;
-        for (char& byte : classes) {
-            byte = static_cast<char>(classes_[static_cast<uint8_t>(byte)]);
-        }
-        if (plain_classes_.insert(classes).second) plain_characters_.push_back(begin);
-        return;
-    }
+// Of bytes that no set tells apart one will do.
+std::vector<uint8_t> GrammarAutomaton::distinct(uint8_t low, uint8_t high) const {
+    std::vector<uint8_t> bytes;
+    std::array<bool, 256> is_there{};
     for (unsigned byte = low; byte <= high; ++byte) {
-        if (byte > low && classes_[byte] == classes_[byte - 1]) continue;
-        add_plain_characters(begin + static_cast<char>(byte), more - 1, 0x80, 0xbf);
+        if (!std::exchange(is_there[classes_[byte]], true)) {
+            bytes.push_back(static_cast<uint8_t>(byte));
+        }
     }
+    return bytes;
 }
 
 }  // namespace afd::model

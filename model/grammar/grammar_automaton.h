@@ -21,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +37,8 @@ class GrammarAutomaton {
     static constexpr size_t kStatesMax = 16'384;
     static constexpr size_t kPlacesMax = size_t{1} << 18;  // Of all states together.
     static constexpr size_t kListsMax = size_t{1} << 17;   // Of calls.
-    static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state.
+    static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state,
+    static constexpr size_t kWorkMax = size_t{1} << 22;    // and to all of them together.
     // Calls within each other, two for a level of nesting; deeper texts are not allowed.
     static constexpr uint32_t kCallDepthMax = 128;
 
@@ -65,7 +65,7 @@ class GrammarAutomaton {
     // Whether half of a limit is used up.
     bool is_half_full() const {
         return states_.size() > kStatesMax / 2 || num_places_ > kPlacesMax / 2 ||
-               calls_.size() > kListsMax / 2;
+               calls_.size() > kListsMax / 2 || num_visits_ > kWorkMax / 2;
     }
 
     // Whether next() or num_plain_characters() met a limit since forgive(): what they said then may
@@ -115,15 +115,15 @@ class GrammarAutomaton {
     Calls like(Calls calls);
     // Where every character of plain text leads; kMixed: not all to one state.
     State after_plain(State state);
-    void find_plain_characters();
-    void add_plain_characters(const std::string& begin, int more, uint8_t low, uint8_t high);
+    // Whether every character that begins with one of these bytes leads from `state` to `wanted`.
+    struct Form;
+    bool all_lead_to(State wanted, State state, const Form& form);
+    std::vector<uint8_t> distinct(uint8_t low, uint8_t high) const;
 
     std::shared_ptr<const ByteProgram> program_;
     std::array<uint8_t, 256> classes_{};
     std::vector<uint8_t> example_;  // A byte of each class.
     size_t num_classes_ = 0;
-    std::vector<std::string> plain_characters_;  // One of each kind that the classes tell apart,
-    std::set<std::string> plain_classes_;        // and these.
 
     std::vector<Call> calls_;
     std::map<Call, Calls> call_index_;
@@ -138,6 +138,7 @@ class GrammarAutomaton {
     std::vector<Calls> likes_;  // By calls; kUnknown.
     size_t num_kind_places_ = 0;
     size_t num_places_ = 0;
+    size_t num_visits_ = 0;
     bool has_missed_ = false;
     State start_ = kDead;
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -73,7 +74,11 @@ std::string text_of(const OrderedJson& value) {
 std::string shown(const OrderedJson& value) {
     constexpr size_t kShown = 60;
     const std::string text = text_of(value);
-    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+    if (text.size() <= kShown) return text;
+    size_t end = kShown;
+    // Whole characters: protobuf takes no others.
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    return text.substr(0, end) + "...";
 }
 
 // Whether `other` may stand beside `key`, which says all: where schemas are kept, and the type of
@@ -81,6 +86,33 @@ std::string shown(const OrderedJson& value) {
 bool may_stand_beside(std::string_view key, std::string_view other) {
     if (other == key || other == "$defs" || other == "definitions") return true;
     return other == "type" && (key == "enum" || key == "const");
+}
+
+bool is_of(const OrderedJson& value, Kind kind) {
+    switch (kind) {
+        case Kind::kNull:
+            return value.is_null();
+        case Kind::kBoolean:
+            return value.is_boolean();
+        case Kind::kInteger: {
+            const bool is_float = value.is_number_float();
+            return value.is_number_integer() ||
+                   (is_float && std::trunc(value.get<double>()) == value.get<double>());
+        }
+        case Kind::kNumber:
+            return value.is_number();
+        case Kind::kString:
+            return value.is_string();
+        case Kind::kArray:
+            return value.is_array();
+        case Kind::kObject:
+            return value.is_object();
+        case Kind::kAny:
+        case Kind::kSpelled:
+        case Kind::kAnyOf:
+            return true;
+    }
+    return true;
 }
 
 class SchemaReader {
@@ -123,8 +155,10 @@ class SchemaReader {
         }
         AFD_TRY(check_keywords(json, where));
         if (json.contains("$ref")) return reference(json["$ref"], where);
-        if (json.contains("const")) return spelled(OrderedJson::array({json["const"]}), where);
-        if (json.contains("enum")) return spelled(json["enum"], where);
+        if (json.contains("const")) {
+            return spelled(OrderedJson::array({json["const"]}), json, where);
+        }
+        if (json.contains("enum")) return spelled(json["enum"], json, where);
         if (json.contains("anyOf")) return any_of(json["anyOf"], where);
         AFD_ASSIGN(const std::vector<Kind> kinds, kinds_of(json, where));
         if (kinds.size() == 1) return of_kind(kinds[0], json, where);
@@ -136,8 +170,13 @@ class SchemaReader {
         return choice;
     }
 
-    static Result<> check_keywords(const OrderedJson& json, const std::string& where) {
+    Result<> check_keywords(const OrderedJson& json, const std::string& where) const {
         for (const auto& [key, value] : json.items()) {
+            // Within a schema it would say what "#" is there.
+            if (key == "$id" && &json != &root_) {
+                return invalid_argument("json_schema: {}: $id is not supported within a schema",
+                                        with(where));
+            }
             if (is_in(kAnnotations, key)) continue;
             if (!is_in(kKnown, key)) {
                 return invalid_argument(
@@ -191,14 +230,26 @@ class SchemaReader {
         return at;
     }
 
-    static Result<Schema> spelled(const OrderedJson& values, const std::string& where) {
+    // Of the values those that are of the schema's type, too.
+    static Result<Schema> spelled(const OrderedJson& values,
+                                  const OrderedJson& json,
+                                  const std::string& where) {
         if (!values.is_array() || values.empty()) {
             return invalid_argument("json_schema: {}: enum is {}; it must be a list of values",
                                     with(where, shown(values)));
         }
+        std::vector<Kind> kinds = {Kind::kAny};
+        if (json.contains("type")) {
+            AFD_ASSIGN(kinds, kinds_of(json, where));
+        }
         Schema schema{.kind = Kind::kSpelled};
-        for (const OrderedJson& value : values) schema.texts.push_back(text_of(value));
-        return schema;
+        for (const OrderedJson& value : values) {
+            const auto is_of_it = [&](Kind kind) { return is_of(value, kind); };
+            if (std::ranges::any_of(kinds, is_of_it)) schema.texts.push_back(text_of(value));
+        }
+        if (!schema.texts.empty()) return schema;
+        return invalid_argument("json_schema: {}: none of its values is of type {}",
+                                with(where, shown(json["type"])));
     }
 
     Result<Schema> any_of(const OrderedJson& choices, const std::string& where) {
@@ -346,16 +397,20 @@ class SchemaReader {
             return invalid_argument("json_schema: {}: required is {}; it must be a list of names",
                                     with(where, shown(required)));
         }
+        std::map<std::string_view, Schema::Member*> members;
+        for (Schema::Member& member : schema.members) members.emplace(member.name, &member);
         for (const OrderedJson& name : required) {
-            const auto member = std::find_if(schema.members.begin(),
-                                             schema.members.end(),
-                                             [&](const auto& of) { return name == of.name; });
-            if (member == schema.members.end()) {
+            const auto found =
+                name.is_string() ? members.find(name.get_ref<const std::string&>()) : members.end();
+            if (found == members.end()) {
                 return invalid_argument(
                     "json_schema: {}: required has {}, which is none of its properties",
                     with(where, shown(name)));
             }
-            member->is_required = true;
+            if (std::exchange(found->second->is_required, true)) {
+                return invalid_argument("json_schema: {}: required has {} twice",
+                                        with(where, shown(name)));
+            }
         }
         return {};
     }

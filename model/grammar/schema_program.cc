@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "model/grammar/endless_schemas.h"
 #include "model/grammar/json_rules.h"
 #include "model/grammar/schema.h"
 #include "proto/failure.h"
@@ -219,7 +220,8 @@ class SchemaWriter {
 }  // namespace
 
 Result<Rule> add_schema(std::string_view schema, JsonRules& json, ByteProgram& program) {
-    AFD_ASSIGN(const SchemaList schemas, read_json_schema(schema));
+    AFD_ASSIGN(SchemaList schemas, read_json_schema(schema));
+    AFD_TRY(drop_endless(schemas));
     return SchemaWriter(schemas, json, program).write();
 }
 

@@ -144,8 +144,17 @@ TEST(SchemaProgram, RefusesByName) {
               "#/$defs/...");
     EXPECT_EQ(refusal(R"({"items": {"$ref": "#/$defs/x"}})"),
               "json_schema: #/items: $ref is \"#/$defs/x\", which is not there");
-    EXPECT_EQ(refusal(R"({"$ref": "#"})"),
+    EXPECT_EQ(refusal(R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})"),
               "json_schema: #: a $ref leads back to itself before any text");
+    EXPECT_EQ(refusal(R"({"properties": {"a": {"$id": "urn:x"}}})"),
+              "json_schema: #/properties/a: $id is not supported within a schema");
+    EXPECT_EQ(refusal(R"({"type": "strnig", "enum": ["a"]})"),
+              "json_schema: #: type is \"strnig\"; known are null, boolean, integer, number, "
+              "string, array, object, and lists of them");
+    EXPECT_EQ(refusal(R"({"type": "object", "const": 1})"),
+              "json_schema: #: none of its values is of type \"object\"");
+    EXPECT_EQ(refusal(R"({"properties": {"a": true}, "required": ["a", "a"]})"),
+              "json_schema: #: required has \"a\" twice");
     EXPECT_EQ(refusal(R"({"type": "array", "minItems": 3, "maxItems": 2})"),
               "json_schema: #: minItems is 3, and maxItems is 2");
     EXPECT_EQ(refusal(R"({"type": "array", "minItems": -1})"),
@@ -162,6 +171,49 @@ TEST(SchemaProgram, RefusesByName) {
     EXPECT_THAT(refusal(deep), testing::HasSubstr("/items: it nests deeper than 64"));
     EXPECT_EQ(refusal(std::string(kSchemaBytesMax + 1, ' ')),
               "json_schema: #: it has 65537 bytes; at most 65536");
+}
+
+// Goal: no way is offered that no text ends. Oracle: the schema, whose texts can be counted.
+TEST(SchemaProgram, EndlessWaysAreNotOffered) {
+    const auto program = schema_program(
+        R"({"$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}},
+            "required": ["next"]}}, "anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]})");
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    GrammarAutomaton automaton(program.value());
+    EXPECT_NE(automaton.next(automaton.start(), 'n'), GrammarAutomaton::kDead);
+    EXPECT_EQ(automaton.next(automaton.start(), '{'), GrammarAutomaton::kDead);
+    EXPECT_EQ(refusal(R"({"$ref": "#"})"), "json_schema: #: no text that ends fits it");
+    EXPECT_EQ(refusal(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
+              "json_schema: #: no text that ends fits it");
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#"}, "minItems": 1})"),
+              "json_schema: #: no text that ends fits it");
+    const std::string endless =
+        R"({"properties": {"x": {"$ref": "#/$defs/e"}}, "required": ["x"]})";
+    const auto with_it = [&](const std::string& rest) {
+        return R"({"$defs": {"e": )" + endless + "}, " + rest + "}";
+    };
+    EXPECT_EQ(refusal(with_it(R"("properties": {"a": {"$ref": "#/$defs/e"}})")),
+              "json_schema: the property \"a\" has no text that ends");
+    EXPECT_EQ(refusal(with_it(R"("items": {"$ref": "#/$defs/e"})")),
+              "json_schema: the elements of an array have no text that ends");
+    // What may be left out may refer back.
+    EXPECT_EQ(refusal(R"({"properties": {"a": {"$ref": "#"}}})"), "");
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#"}})"), "");
+}
+
+TEST(SchemaProgram, ValuesThatAreListedAreOfTheType) {
+    const auto allows_text = [](const char* schema, const char* text) {
+        return allows(schema_program(schema).value(), text);
+    };
+    constexpr const char* kStrings = R"({"type": "string", "enum": ["a", null, 1]})";
+    EXPECT_TRUE(allows_text(kStrings, "\"a\""));
+    EXPECT_FALSE(allows_text(kStrings, "null"));
+    constexpr const char* kIntegers =
+        R"({"type": ["integer", "null"], "enum": [1, 2.5, 3.0, null]})";
+    EXPECT_TRUE(allows_text(kIntegers, "1"));
+    EXPECT_TRUE(allows_text(kIntegers, "3.0"));
+    EXPECT_TRUE(allows_text(kIntegers, "null"));
+    EXPECT_FALSE(allows_text(kIntegers, "2.5"));
 }
 
 }  // namespace

@@ -59,6 +59,14 @@ bool is_valid(const Json& value, const Json& schema, const Json& root) {
         const std::string pointer = schema["$ref"].get<std::string>().substr(1);
         return is_valid(value, root.at(Json::json_pointer(pointer)), root);
     }
+    if (schema.contains("type")) {
+        const Json& type = schema["type"];
+        const Json types = type.is_array() ? type : Json::array({type});
+        const bool fits = std::any_of(types.begin(), types.end(), [&](const Json& name) {
+            return has_type(value, name.get<std::string>());
+        });
+        if (!fits) return false;
+    }
     if (schema.contains("const")) return value == schema["const"];
     if (schema.contains("enum")) {
         return std::find(schema["enum"].begin(), schema["enum"].end(), value) !=
@@ -68,14 +76,6 @@ bool is_valid(const Json& value, const Json& schema, const Json& root) {
         return std::any_of(schema["anyOf"].begin(), schema["anyOf"].end(), [&](const Json& one) {
             return is_valid(value, one, root);
         });
-    }
-    if (schema.contains("type")) {
-        const Json& type = schema["type"];
-        const Json types = type.is_array() ? type : Json::array({type});
-        const bool fits = std::any_of(types.begin(), types.end(), [&](const Json& name) {
-            return has_type(value, name.get<std::string>());
-        });
-        if (!fits) return false;
     }
     if (value.is_string()) {
         return is_within(code_points(value.get<std::string>()), schema, "minLength", "maxLength");

@@ -41,6 +41,27 @@ TEST(GrammarAutomaton, KnowsHowManyPlainCharactersMayCome) {
     EXPECT_EQ(count(R"({"type": "string"})", "\"\xe6"), 0U) << "within a character";
 }
 
+// Goal: a schema of many letters costs what its text does. Method: letters whose second bytes are
+// all there are, so that no two of these are alike; told one by one there are a million characters.
+TEST(GrammarAutomaton, LettersThatAreAllTheirOwnCostLittle) {
+    std::string letters;
+    for (unsigned second = 0x80; second <= 0xbf; ++second) {
+        letters += '\xc3';
+        letters += static_cast<char>(second);
+    }
+    GrammarAutomaton automaton(
+        schema_program(R"({"properties": {"a": {"enum": [")" + letters +
+                       R"("]}, "b": {"type": "string"}}, "required": ["b"]})")
+            .value());
+    GrammarAutomaton::State state = automaton.start();
+    for (const char c : std::string_view("{\"b\":\"")) {
+        state = automaton.next(state, static_cast<uint8_t>(c));
+    }
+    ASSERT_NE(state, GrammarAutomaton::kDead);
+    EXPECT_EQ(automaton.num_plain_characters(state), VocabularyTrie::kPlainCharactersMax);
+    EXPECT_LT(automaton.num_bytes(), size_t{1} << 20);
+}
+
 // Goal: a mask has a token's bit exactly if the text so far with its bytes can go on, also of
 // tokens that begin alike and of those that repeat others.
 TEST(TokenConstraint, MaskIsThatOfEveryTokenByItself) {
