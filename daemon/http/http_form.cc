@@ -8,7 +8,7 @@ namespace afd::daemon {
 namespace {
 
 bool is_known(const handover::AnswerForm& form) {
-    return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kStarted) &&
+    return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kChannels) &&
            form.tools() <= static_cast<uint32_t>(model::ToolSyntax::kDeepSeekV31) &&
            form.num_prompts() <= GenerationCall::kChoicesMax;
 }

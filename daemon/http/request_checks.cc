@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/http/request_checks.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,9 +25,15 @@ std::string_view without_port(std::string_view host) {
     return has_port ? host.substr(0, colon) : host;
 }
 
+// An address, and no name that begins like one: whose name it is says where that leads.
+bool is_loopback_address(const std::string& name) {
+    in_addr parsed{};
+    return name.starts_with("127.") && ::inet_pton(AF_INET, name.c_str(), &parsed) == 1;
+}
+
 bool is_of_this_machine(std::string_view host) {
     const std::string_view name = without_port(host);
-    return name == "localhost" || name == "[::1]" || name.starts_with("127.");
+    return name == "localhost" || name == "[::1]" || is_loopback_address(std::string(name));
 }
 
 bool is_plain(char c) {

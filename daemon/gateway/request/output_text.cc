@@ -53,7 +53,10 @@ std::string OutputText::append(uint32_t token, uint32_t num_tokens) {
 std::string OutputText::finish() {
     if (!decoder_) return {};
     const std::string text = decoder_->finish();
-    return is_searched_ ? stops_.append(text) + stops_.finish() : text;
+    if (!is_searched_) return text;
+    std::string certain = stops_.append(text);
+    certain += stops_.finish();
+    return certain;
 }
 
 }  // namespace afd::daemon

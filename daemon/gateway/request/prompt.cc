@@ -23,6 +23,12 @@ Result<> check_bytes(const std::string& text, const ServedModel& model, const To
 Result<> check_total(uint64_t num_prompt_tokens, uint32_t max_tokens, const TokenLimit& limit) {
     // In 64 bits: max_tokens is the client's, and the sum must not wrap.
     if (num_prompt_tokens + std::max<uint64_t>(1, max_tokens) <= limit.tokens) return {};
+    if (max_tokens == 0) {
+        return invalid_argument(
+            "the prompt has {} tokens: at most {} fit, {}, with one more behind it; send a "
+            "shorter prompt",
+            with(num_prompt_tokens, limit.tokens - 1, limit.what));
+    }
     return invalid_argument(
         "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",
         with(num_prompt_tokens, max_tokens, limit.tokens, limit.what));

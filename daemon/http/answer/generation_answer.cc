@@ -190,7 +190,7 @@ void GenerationAnswer::on_finished(size_t index,
         choice.finish_reason = "tool_calls";
     }
     append_stop_reason(finished, choice.stop_reason);
-    num_cached_tokens_ += finished.num_cached_tokens();
+    choice.num_cached_tokens = finished.num_cached_tokens();
     --num_open_;
     if (call_.is_stream) {
         append_event(index, call_.is_chat ? R"(,"delta":{})" : R"(,"text":"")", events);
@@ -275,10 +275,14 @@ void GenerationAnswer::append_chat_prompt(const Choice& choice, std::string& out
 
 void GenerationAnswer::append_usage(std::string& out) const {
     uint64_t num_prompt = 0;
+    uint64_t num_cached = 0;
     uint64_t num_output = 0;
     for (size_t i = 0; i < choices_.size(); ++i) {
-        // A prompt counts once for all its choices.
-        if (i % call_.num_choices == 0) num_prompt += choices_[i].num_prompt_tokens;
+        // A prompt counts once for all its choices: what the first of them found of it.
+        if (i % call_.num_choices == 0) {
+            num_prompt += choices_[i].num_prompt_tokens;
+            num_cached += choices_[i].num_cached_tokens;
+        }
         num_output += choices_[i].num_output_tokens;
     }
     out += R"(,"usage":{"prompt_tokens":)";
@@ -288,7 +292,7 @@ void GenerationAnswer::append_usage(std::string& out) const {
     out += R"(,"total_tokens":)";
     append_json_number(num_prompt + num_output, out);
     out += R"(,"prompt_tokens_details":{"cached_tokens":)";
-    append_json_number(num_cached_tokens_, out);
+    append_json_number(num_cached, out);
     out += "}}";
 }
 

@@ -60,6 +60,7 @@ class GenerationAnswer {
         std::vector<uint32_t> prompt_ids;
         std::vector<uint32_t> token_ids;  // As logprobs.
         uint64_t num_prompt_tokens = 0;
+        uint64_t num_cached_tokens = 0;  // Of the prompt; known at the end.
         uint64_t num_output_tokens = 0;
         std::string_view finish_reason;  // Empty: not yet.
         std::string stop_reason;         // JSON; empty: none.
@@ -85,7 +86,6 @@ class GenerationAnswer {
     const std::string head_;  // {"id":...,"choices":[ of every event.
     std::vector<Choice> choices_;
     size_t num_open_ = 0;
-    uint64_t num_cached_tokens_ = 0;
     std::optional<ApiError> error_;
 };
 

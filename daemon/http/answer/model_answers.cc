@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
@@ -31,6 +32,22 @@ ApiError no_such_model(std::string_view name, const ApiModel& model) {
             .param = "model",
             .message =
                 fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
+}
+
+// Of a path (RFC 3986, 2.1); what is no such escape stays as it is.
+std::string percent_decoded(std::string_view path) {
+    std::string decoded;
+    for (size_t i = 0; i < path.size(); ++i) {
+        uint8_t byte = 0;
+        const std::string_view digits =
+            path.substr(i).starts_with('%') ? path.substr(i + 1, 2) : "";
+        const char* const end = digits.data() + digits.size();
+        const auto read = std::from_chars(digits.data(), end, byte, 16);
+        const bool is_escape = digits.size() == 2 && read.ec == std::errc() && read.ptr == end;
+        decoded += is_escape ? static_cast<char>(byte) : path[i];
+        if (is_escape) i += 2;
+    }
+    return decoded;
 }
 
 // What both endpoints begin with.
@@ -117,8 +134,9 @@ HttpResponse answer_models(const ApiModel& model) {
     return HttpResponse::json(list.dump());
 }
 
-HttpResponse answer_model(const ApiModel& model, std::string_view name) {
-    if (name != model.id) return HttpResponse::of(no_such_model(name, model));
+HttpResponse answer_model(const ApiModel& model, std::string_view path) {
+    const std::string name = percent_decoded(path);
+    if (name != model.id && name != model.root) return HttpResponse::of(no_such_model(name, model));
     return HttpResponse::json(describe_model(model).dump());
 }
 

@@ -12,8 +12,8 @@ namespace afd::daemon {
 
 // GET /v1/models.
 HttpResponse answer_models(const ApiModel& model);
-// GET /v1/models/NAME.
-HttpResponse answer_model(const ApiModel& model, std::string_view name);
+// GET /v1/models/NAME. `path`: the name as it stands in the path, percent-encoded.
+HttpResponse answer_model(const ApiModel& model, std::string_view path);
 
 // POST /tokenize: {"prompt", "add_special_tokens"}, or {"messages"} as of a chat -> {"count",
 // "max_model_len", "tokens"}. A text that cannot fit the context is refused before it is looked at

@@ -102,6 +102,13 @@ void show_tools(FieldReader& fields, std::string_view body, Conversation& conver
     }
 }
 
+bool has_name(const nlohmann::json& function) {
+    if (!function.is_object()) return false;
+    const auto name = function.find("name");
+    return name != function.end() && name->is_string() &&
+           !name->get_ref<const std::string&>().empty();
+}
+
 // Which tools the model may call.
 void read_tools(FieldReader& fields, std::string_view body, Conversation& conversation) {
     const bool is_none = read_tool_choice(fields).kind == ToolChoice::Kind::kNone;
@@ -124,7 +131,7 @@ void read_tools(FieldReader& fields, std::string_view body, Conversation& conver
                 unsupported_field(read.path_of("type"), "only functions are served as tools"));
         }
         const nlohmann::json* function = read.any("function");
-        if (function == nullptr || !function->is_object() || !function->contains("name")) {
+        if (function == nullptr || !has_name(*function)) {
             read.fail(bad_field(
                 read.path_of("function"),
                 fmt::format("{} must be an object with a name", read.path_of("function"))));
@@ -137,15 +144,18 @@ void read_tools(FieldReader& fields, std::string_view body, Conversation& conver
     if (!is_none) show_tools(fields, body, conversation);
 }
 
-// What vLLM passes to templates; of it the switch for thinking is known here, by both its names.
+// Whether and how much to think, as the API and vLLM's options of templates say it; for the switch
+// they have two names.
 void read_template_options(FieldReader& fields, Conversation& conversation) {
     conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+    conversation.effort = fields.text("reasoning_effort").value_or("");
     const nlohmann::json* options = fields.any("chat_template_kwargs");
     if (options == nullptr) return;
     FieldReader inner(*options, "chat_template_kwargs.");
     for (const char* name : {"enable_thinking", "thinking"}) {
         if (const auto thinking = inner.boolean(name)) conversation.thinking = *thinking;
     }
+    if (const auto effort = inner.text("reasoning_effort")) conversation.effort = *effort;
     if (inner.error()) fields.fail(*inner.error());
     for (const std::string& name : inner.unknown()) {
         fields.fail(unsupported_field(name, name + " is not supported"));
@@ -154,8 +164,9 @@ void read_template_options(FieldReader& fields, Conversation& conversation) {
 
 ApiError of_template(const Error& error) {
     const bool is_about_tools = error.code == Code::kUnimplemented;
-    return is_about_tools ? unsupported_field("tools", error.message)
-                          : bad_field("messages", error.message);
+    if (is_about_tools) return unsupported_field("tools", error.message);
+    const bool is_about_effort = error.message.starts_with("reasoning_effort ");
+    return bad_field(is_about_effort ? "reasoning_effort" : "messages", error.message);
 }
 
 }  // namespace

@@ -260,8 +260,11 @@ std::optional<ApiError> make_bare(client::Generate& prompt, const ApiModel& mode
 
 // How the answer is read, and where it ends.
 void read_output(const ApiModel& model, const GenerationCall& call, client::Generate& base) {
-    // Marks of calls and ends may be special tokens.
-    if (call.output.tools != model::ToolSyntax::kNone) base.set_keep_special_tokens(true);
+    // Marks of calls, channels and ends may be special tokens.
+    if (call.output.tools != model::ToolSyntax::kNone ||
+        call.output.reasoning == model::ReasoningSyntax::kChannels) {
+        base.set_keep_special_tokens(true);
+    }
     if (base.sampling().has_response_format()) {
         base.mutable_sampling()->mutable_response_format()->set_thinks_first(
             call.output.reasoning == model::ReasoningSyntax::kStarted);
@@ -298,6 +301,15 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
     if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
     *wish.mutable_token_ids() = std::move(std::get<client::TokenIds>(prompt));
     call.output = model.chat->output(conversation);
+    if (!conversation.effort.empty() && !model.chat->takes_effort()) {
+        call.ignored.emplace_back("reasoning_effort");
+    }
+    if (wish.sampling().has_response_format() &&
+        call.output.reasoning == model::ReasoningSyntax::kChannels) {
+        return unsupported_field("response_format",
+                                 "response_format is not supported for this model: it answers in "
+                                 "channels, in front of which it could not think");
+    }
     if (choice.kind == ToolChoice::Kind::kRequired) {
         auto error = force_call(choice, body, call.output.tools, *wish.mutable_sampling());
         if (error) return std::move(*error);
@@ -319,7 +331,8 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     read_completion_form(fields, call, base);
     refuse_unsupported(fields);
     if (const nlohmann::json* prompt = fields.any("prompt")) {
-        ApiResult<std::vector<client::Generate>> prompts = read_prompts(*prompt);
+        ApiResult<std::vector<client::Generate>> prompts =
+            read_prompts(*prompt, GenerationCall::kChoicesMax);
         if (auto* error = std::get_if<ApiError>(&prompts)) return std::move(*error);
         call.prompts = std::move(std::get<std::vector<client::Generate>>(prompts));
     } else {

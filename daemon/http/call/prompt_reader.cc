@@ -39,12 +39,20 @@ ApiResult<client::Generate> read_prompt(const nlohmann::json& value, const std::
 
 }  // namespace
 
-ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prompt) {
+ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prompt,
+                                                      size_t prompts_max) {
     std::vector<client::Generate> prompts;
     if (prompt.is_array() && prompt.empty()) {
         return bad_field("prompt", "prompt is an empty array; it must have at least one token");
     }
     const bool is_list = prompt.is_array() && !prompt.front().is_number();
+    // Before there is a message of each.
+    if (is_list && prompt.size() > prompts_max) {
+        return bad_field("prompt",
+                         fmt::format("prompt has {} prompts; at most {} are served together",
+                                     prompt.size(),
+                                     prompts_max));
+    }
     for (size_t i = 0; i < (is_list ? prompt.size() : 1); ++i) {
         ApiResult<client::Generate> one = is_list
                                               ? read_prompt(prompt[i], fmt::format("prompt[{}]", i))

@@ -13,9 +13,10 @@
 
 namespace afd::daemon {
 
-// One Generate for each prompt of `prompt`, with nothing else in it.
-// Errors: 400 about `prompt`, or the element that is wrong.
-ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prompt);
+// One Generate for each prompt of `prompt`, with nothing else in it. More than `prompts_max` are
+// refused before there is one of each. Errors: 400 about `prompt`, or the element that is wrong.
+ApiResult<std::vector<client::Generate>> read_prompts(const nlohmann::json& prompt,
+                                                      size_t prompts_max);
 
 // An array of token ids, each an integer from 0 on; the vocabulary is the gateway's to check.
 // Errors: 400 about `name`.

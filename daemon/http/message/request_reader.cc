@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cctype>
 #include <utility>
@@ -59,7 +60,9 @@ std::optional<HttpRequest> RequestReader::next() {
 bool RequestReader::begin() {
     // An empty line before a request is the end of a body that its client counted wrongly
     // (RFC 9112, 2.2).
-    while (in_.starts_with("\r\n")) in_.erase(0, 2);
+    size_t num_empty = 0;
+    while (std::string_view(in_).substr(num_empty).starts_with("\r\n")) num_empty += 2;
+    in_.erase(0, num_empty);
     if (in_.empty() || in_ == "\r") return false;
     if (std::isalpha(static_cast<unsigned char>(in_.front())) == 0) {
         refuse(400, "", "these bytes are no HTTP request; this port speaks HTTP/1.1 without TLS");
@@ -124,7 +127,7 @@ void RequestReader::parse() {
     const auto& head = parser_->http.get();
     if (head.version() == 11 && head.count(http::field::host) != 1) {
         refuse(400, "", "an HTTP/1.1 request has exactly one Host header");
-    } else if (head[http::field::expect] == "100-continue") {
+    } else if (boost::beast::iequals(head[http::field::expect], "100-continue")) {
         parser_->wants_continue = !parser_->http.is_done();
     }
 }

@@ -97,6 +97,13 @@ TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
     EXPECT_EQ(refusal(),
               "the prompt has 3 tokens and max_tokens is 98: together at most 100 fit, the context "
               "length of the model");
+    wish_.set_max_tokens(0);
+    wish_.set_text(std::string(100, 'a'));
+    EXPECT_EQ(
+        refusal(),
+        "the prompt has 100 tokens: at most 99 fit, the context length of the model, with one "
+        "more behind it; send a shorter prompt");
+    wish_.set_text("abc");
     wish_.set_max_tokens(4294967295U);
     EXPECT_THAT(refusal(), HasSubstr("at most 100 fit"));
     wish_.set_max_tokens(1);
@@ -232,6 +239,16 @@ TEST_F(RequestTest, TextHeldBackForAStopStringComesAtTheEnd) {
     finished.set_reason(client::STOP);
     request->describe_end(finished);
     EXPECT_EQ(finished.matched_case(), client::Finished::MATCHED_NOT_SET);
+}
+
+// Two things wait at the end: the start of a stop string, and behind it half a character.
+TEST_F(RequestTest, WhatWasHeldBackComesInItsOrder) {
+    wish_.add_stop("yz");
+    const auto request = create();
+    token(*request, 'y');
+    token(*request, 0xF0);
+    token(*request, kEndOfText);
+    EXPECT_EQ(request->on_end()->text(), "y\uFFFD");
 }
 
 TEST_F(RequestTest, StopStringsAreLookedForBehindMinTokens) {

@@ -242,6 +242,19 @@ TEST_F(GenerationAnswerTest, NamesWhatStoppedTheText) {
     EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 64);
 }
 
+// Goal: a client may subtract the two. Method: two choices of each of two prompts, all of which
+// found the same.
+TEST_F(GenerationAnswerTest, CachedTokensCountOnceForAllChoicesOfAPrompt) {
+    GenerationAnswer whole = answer({.num_choices = 2}, 2);
+    for (size_t i = 0; i < 4; ++i) {
+        client::Response end = finished(client::STOP);
+        end.mutable_finished()->set_num_cached_tokens(i < 2 ? 64 : 32);
+        say(whole, end, i);
+    }
+    const json body = json::parse(whole.body());
+    EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 96);
+}
+
 TEST_F(GenerationAnswerTest, EndsWithTheFirstError) {
     GenerationAnswer stream = answer({.num_choices = 2, .is_stream = true});
     say(stream, token("a", 97, -1));

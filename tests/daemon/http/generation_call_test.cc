@@ -144,6 +144,9 @@ struct Refusal {
 };
 
 TEST_F(GenerationCallTest, RefusesWithTheFieldAndTheReason) {
+    std::string many_prompts = R"({"prompt":["")";
+    for (int i = 1; i < 257; ++i) many_prompts += R"(,"")";
+    many_prompts += "]}";
     const Refusal refusals[] = {
         {R"([1])", "", "the body is an array; it must be a JSON object"},
         {R"({})", "prompt", "prompt is missing"},
@@ -153,6 +156,7 @@ TEST_F(GenerationCallTest, RefusesWithTheFieldAndTheReason) {
         {R"({"prompt":[1,"a"]})", "prompt", "prompt[1] is a string; it must be a token id"},
         {R"({"prompt":[1,-2]})", "prompt", "prompt[1] is -2"},
         {R"({"prompt":[1.5]})", "prompt", "prompt[0] is a number with a fraction"},
+        {many_prompts.c_str(), "prompt", "prompt has 257 prompts; at most 256"},
         {R"({"prompt":[99999999999]})", "prompt", "prompt[0] is 99999999999"},
         {R"({"prompt":"a","max_tokens":"5"})", "max_tokens", "max_tokens is a string; it must be"},
         {R"({"prompt":"a","max_tokens":0})", "max_tokens", "max_tokens = 0: must be 1 to"},

@@ -224,6 +224,10 @@ TEST_F(HttpSessionTest, HeadAndOptionsHaveNoBody) {
     EXPECT_EQ(HttpClient::header(next(*client), "Allow"), "POST, OPTIONS");
     client->get("/v1/models/tiny");
     EXPECT_EQ(json::parse(next(*client).body)["max_model_len"], 4096);
+    client->get("/v1/models/t%69%6Ey");
+    EXPECT_EQ(json::parse(next(*client).body)["id"], "tiny");
+    client->get("/v1/models/tiny%2");
+    EXPECT_EQ(next(*client).status, 404);
     client->get("/v1/models/other");
     EXPECT_EQ(next(*client).status, 404);
     EXPECT_TRUE(client->in.empty());

@@ -87,6 +87,18 @@ TEST(RequestReader, RefusesWithTheStatusAndTheReason) {
     }
 }
 
+// Goal: empty lines before a request, as many as somebody likes to send, cost what their bytes do.
+// 8 MiB of them would take an hour if each moved those behind it.
+TEST(RequestReader, EmptyLinesCostWhatTheirBytesDo) {
+    RequestReader reader(kBodyBytesMax);
+    reader.append(repeated("\r\n", size_t{4} << 20));
+    EXPECT_FALSE(reader.next().has_value());
+    EXPECT_FALSE(reader.refusal().has_value());
+    EXPECT_EQ(reader.held_bytes(), 0U);
+    reader.append("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    EXPECT_TRUE(reader.next().has_value());
+}
+
 // The same bytes, one at a time: the same status, whichever byte shows it.
 TEST(RequestReader, RefusesByteByByteToo) {
     for (const BadBytes& refusal : refusals()) {

@@ -89,6 +89,8 @@ REFUSED = [
     ("bytes in the path", b"GET /\xff\xfe HTTP/1.1\r\n" + HOST + b"\r\n", 404, "unknown_url"),
     ("another machine", b"GET /live HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403,
      "host_not_allowed"),
+    ("another machine whose name begins like this one", b"GET /live HTTP/1.1\r\n"
+     b"Host: 127.evil.example:8000\r\n\r\n", 403, "host_not_allowed"),
     ("a page of another site", b"GET /live HTTP/1.1\r\n" + HOST + b"Origin: http://evil.example\r\n"
      b"\r\n", 403, "origin_not_allowed"),
     ("a compressed body", post(b"{}", headers=b"Content-Encoding: gzip\r\n"), 415,
@@ -109,7 +111,7 @@ NO_JSON = [
 # Field, wrong values; `param` is the field.
 WRONG = [
     ("prompt", [5, True, {}, [], [[]], ["a", 1], [1, "a"], [1.5], [-1], [2**40], [[1], "a", 5],
-                [[[1]]], 1e300]),
+                [[[1]]], 1e300, ["a"] * 257]),
     ("model", [5, []]),
     ("max_tokens", [0, -1, 1.5, "5", 2**31, 2**63, 2**64, 1e308, True, []]),
     ("temperature", ["hot", -0.1, 2.1, 1e39, -1e308, []]),
@@ -147,6 +149,10 @@ WRONG_CHATS = [
     ({"messages": [{"role": "user", "content": [5]}]}, "messages[0].content[0]"),
     ({"messages": [USER] * 20000}, "messages"),
     ({"tools": 5}, "tools"), ({"tools": [{"type": 5}]}, "tools[0].type"),
+    *(({"tools": [{"type": "function", "function": function}], "tool_choice": choice},
+       "tools[0].function")
+      for function in (None, 5, {}, {"name": None}, {"name": 5}, {"name": ["f"]}, {"name": ""})
+      for choice in ("auto", "required", {"type": "function", "function": {"name": "f"}})),
     ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
 ]
 
