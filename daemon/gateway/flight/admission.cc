@@ -32,7 +32,8 @@ Admission::Admission(const Config& config,
 Result<> Admission::check(const ClientSession& client,
                           uint64_t request_id,
                           const client::Generate& wish) const {
-    if (flights_.find(client, request_id)) {
+    // Also as that of a stream that was resumed and is told from what was kept.
+    if (flights_.find(client, request_id) || resumables_.find(client, request_id)) {
         return Error{Code::kInvalidArgument,
                      fmt::format("request_id {} is in flight on this connection already; choose "
                                  "another",

@@ -29,6 +29,15 @@ ResumableRequests::ResumableRequests(EventLoop& loop,
           on_time();
       }) {}
 
+std::optional<uint64_t> ResumableRequests::Entry::end_ms() const {
+    // Who has just come reads for a moment at least.
+    constexpr uint64_t kReaderMsMin = 1000;
+    if (!idle_since_ms) return std::nullopt;
+    if (reader == nullptr) return *idle_since_ms + grace_ms;
+    if (!has_ended) return std::nullopt;
+    return std::max(*idle_since_ms, heard_ms) + std::max(grace_ms, kReaderMsMin);
+}
+
 Result<> ResumableRequests::check(const client::Generate& wish) const {
     if (wish.resumable_ms() == 0 || config_.resume_grace_ms > 0) return {};
     return Error{Code::kInvalidArgument,
@@ -93,6 +102,7 @@ Result<> ResumableRequests::resume(ClientSession& client,
     entry.reader = &client;
     entry.request_id = request_id;
     entry.place = wish.received_chunks();
+    entry.heard_ms = loop_.now_ms();
     ++num_readers_;
     has_changed_ = true;
     log::of_request(entry.stream->flight(),
@@ -216,6 +226,7 @@ bool ResumableRequests::pump(Entry& entry) {
         }
         answer->set_request_id(entry.request_id);
         entry.stream->pass(entry.place++);
+        entry.heard_ms = loop_.now_ms();
         const bool is_end = !answer->has_chunk();
         if (is_end) {
             entry.reader = nullptr;
@@ -269,10 +280,10 @@ void ResumableRequests::note_ends() {
 
 void ResumableRequests::forget_expired() {
     for (auto it = entries_.begin(); it != entries_.end();) {
-        const Entry& entry = it->second;
-        const bool is_expired =
-            entry.is_idle() && *entry.idle_since_ms + entry.grace_ms <= loop_.now_ms();
-        it = is_expired ? forget(it, "") : std::next(it);
+        const auto end_ms = it->second.end_ms();
+        const bool is_expired = end_ms && *end_ms <= loop_.now_ms();
+        it = is_expired ? forget(it, "nothing of it was read for as long as it is kept")
+                        : std::next(it);
     }
 }
 
@@ -335,9 +346,8 @@ ResumableRequests::Entries::iterator ResumableRequests::forget(Entries::iterator
 void ResumableRequests::wait_for_next() {
     std::optional<uint64_t> next_ms;
     for (const auto& [id, entry] : entries_) {
-        if (!entry.is_idle()) continue;
-        const uint64_t end_ms = *entry.idle_since_ms + entry.grace_ms;
-        next_ms = next_ms ? std::min(*next_ms, end_ms) : end_ms;
+        const auto end_ms = entry.end_ms();
+        if (end_ms) next_ms = std::min(next_ms.value_or(*end_ms), *end_ms);
     }
     if (next_ms) {
         timer_.start(*next_ms - loop_.now_ms());

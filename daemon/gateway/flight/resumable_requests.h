@@ -11,7 +11,8 @@
 // are too many the largest goes; one that a connection has loses nothing but its id.
 //
 // A Resume takes the request from the connection that has it. It is told what was said in parts, as
-// it reads (pump()), and has the request when it has heard all.
+// it reads (pump()), and has the request when it has heard all. Who reads nothing of one that is
+// over is waited for as long as for one who does not come.
 
 #include <cstdint>
 #include <functional>
@@ -101,7 +102,10 @@ class ResumableRequests {
         ClientSession* reader = nullptr;
         uint64_t request_id = 0;
         uint64_t place = 0;
+        uint64_t heard_ms = 0;  // When it was last told anything, or came.
 
+        // When it is forgotten; nothing: while it is heard, or runs and a connection has it.
+        std::optional<uint64_t> end_ms() const;
         bool is_idle() const { return idle_since_ms.has_value() && reader == nullptr; }
     };
     using Entries = std::unordered_map<std::string, Entry>;

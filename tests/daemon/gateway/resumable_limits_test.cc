@@ -73,6 +73,52 @@ TEST_F(ResumableLimitsTest, AClientThatCatchesUpSlowlyLosesNothing) {
     EXPECT_FALSE(instance_.has_next());
 }
 
+// The name of what is still being told is taken.
+TEST_F(ResumableLimitsTest, NobodyBeginsAnotherUnderTheNameOfWhatHeIsTold) {
+    MemorySession& first = open();
+    first.ask(wordy(1));
+    const uint64_t id = instance_.next().second.admit().sequence_id();
+    say(id, std::string(1100, 'm'));
+    const std::string name = resume_id(first, 1);
+    first.close();
+    say(id, std::string(1100, 'm'));
+    MemorySession& second = open();
+    second.read(2000);
+    resume(second, 5, name, 0);
+    second.ask(generate(5, "abc", 10));
+    EXPECT_FALSE(instance_.has_next());
+    second.read(MemorySession::kReadsAll);
+    const auto is_refusal = [](const client::Response& answer) {
+        return answer.error().message().find("request_id 5 is in flight") != std::string::npos;
+    };
+    EXPECT_TRUE(std::ranges::any_of(second.answers, is_refusal));
+}
+
+// Goal: one who comes for a finished request and does not read keeps it no longer than one who does
+// not come: an afdd that is replaced would wait for him for ever. Oracle: what is kept, and the
+// error behind what he has.
+TEST_F(ResumableLimitsTest, WhoResumesAndReadsNothingIsNotWaitedForForEver) {
+    MemorySession& first = open();
+    client::Request request = wordy(1);
+    request.mutable_generate()->set_resumable_ms(50);
+    first.ask(request);
+    const uint64_t id = instance_.next().second.admit().sequence_id();
+    say(id, std::string(1100, 'm'));
+    const std::string name = resume_id(first, 1);
+    first.close();
+    say(id, std::string(1100, 'm'));
+    MemorySession& second = open();
+    second.read(2000);
+    resume(second, 1, name, 0);
+    end(id);
+    ASSERT_GT(gateway_->status().kept_bytes(), 0U);
+    ASSERT_TRUE(run_until(loop_, [&] { return gateway_->status().kept_bytes() == 0; }));
+    EXPECT_TRUE(gateway_->remaining().stream_ids().empty());
+    second.read(MemorySession::kReadsAll);
+    EXPECT_EQ(error_code(second, 1), code(Code::kResourceExhausted));
+    EXPECT_THAT(second.last(1)->error().message(), HasSubstr("nothing of it was read"));
+}
+
 TEST_F(ResumableLimitsTest, OfTooManyTheFinishedGoFirstAndThenTheLast) {
     config_.detached_requests_max = 2;
     std::vector<std::string> names;
