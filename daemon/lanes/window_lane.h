@@ -61,7 +61,7 @@ class WindowLane final : public MoeLane {
         return std::nullopt;
     }
     void ask_void(const LaneRound& round) override {
-        parts_.windows->lane(slot()).ask_void(round.rank);
+        parts_.windows->lane(slot()).ask_void(round.rank, round.round);
     }
     void answer_void(const LaneRound& round, bool is_granted) override {
         parts_.windows->lane(slot()).answer_void(round.rank, round.round, is_granted);

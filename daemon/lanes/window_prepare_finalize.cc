@@ -140,7 +140,7 @@ void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
     }
 }
 
-uint32_t WindowPrepareFinalize::left_out_ranks(const schedule::DispatchLane& lane) const {
+uint32_t WindowPrepareFinalize::left_out_ranks(schedule::DispatchLane& lane) const {
     if (is_whole_to(lane)) return 0;
     uint32_t left_out = 0;
     const uint32_t num_ranks = std::min(lost_ranks_->num_ranks(), schedule::kLeftOutRanksMax);
@@ -155,7 +155,7 @@ uint32_t WindowPrepareFinalize::left_out_ranks(const schedule::DispatchLane& lan
 
 // The session's own choice if it is there, else the first replica that is; if none is, one that the
 // session may store to: its successor will compute the row.
-schedule::ExpertReplica WindowPrepareFinalize::other_rank_of(const schedule::DispatchLane& lane,
+schedule::ExpertReplica WindowPrepareFinalize::other_rank_of(schedule::DispatchLane& lane,
                                                              uint32_t layer_id,
                                                              uint32_t expert) const {
     const auto may_store = [&](const schedule::ExpertReplica& replica) {

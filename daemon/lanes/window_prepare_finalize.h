@@ -135,7 +135,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                      uint32_t left_out);
     // Bits of the ranks that offers leave out: those that are lost, if all experts are elsewhere,
     // and those that nothing may be stored to.
-    uint32_t left_out_ranks(const schedule::DispatchLane& lane) const;
+    uint32_t left_out_ranks(schedule::DispatchLane& lane) const;
     Result<> take_rows(const schedule::DispatchLane& lane, const Round& round);
     // `rows`: of the slots, [BS, K1].
     void read_weights(const std::byte* rows, Round& round) const;
@@ -144,13 +144,13 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     bool is_whole_to(const schedule::DispatchLane& lane) const {
         return lost_ranks_ == nullptr || (!lost_ranks_->is_any() && !lane.has_voids());
     }
-    schedule::ExpertReplica rank_of(const schedule::DispatchLane& lane,
+    schedule::ExpertReplica rank_of(schedule::DispatchLane& lane,
                                     uint32_t layer_id,
                                     uint32_t expert) const {
         return is_whole_to(lane) ? placement_.choose(layer_id, expert, session_)
                                  : other_rank_of(lane, layer_id, expert);
     }
-    schedule::ExpertReplica other_rank_of(const schedule::DispatchLane& lane,
+    schedule::ExpertReplica other_rank_of(schedule::DispatchLane& lane,
                                           uint32_t layer_id,
                                           uint32_t expert) const;
     // Writes what the rounding of the token's row left.

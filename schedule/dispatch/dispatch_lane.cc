@@ -20,6 +20,7 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
       // makes the first try succeed in nearly every case.
       round_(transport.descriptor_flag(0, micro_batch)),
       voided_(num_ranks_, 0),
+      is_back_(num_ranks_, 0),
       has_rows_(num_ranks_, 0),
       ids_(num_ranks_ * slots_per_rank_, kMaskedId),
       is_used_(slots_per_rank_, 0) {
@@ -81,7 +82,14 @@ void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
     slots_.push_back({static_cast<uint32_t>(index), rank});
 }
 
-void DispatchLane::assert_may_store_to(uint32_t rank) const {
+bool DispatchLane::may_store_to(uint32_t rank) {
+    if (voided_[rank] == 0 || is_back_[rank] != 0) return true;
+    const int32_t stands = transport_->descriptor_flag(rank, micro_batch_);
+    is_back_[rank] = is_acknowledged(rank, stands, Order::kAcquire);
+    return is_back_[rank] != 0;
+}
+
+void DispatchLane::assert_may_store_to(uint32_t rank) {
     AFD_ASSERT(
         may_store_to(rank),
         "micro-batch %u: rank %u has not acknowledged round %d, which was voided there (R12)",
@@ -205,14 +213,14 @@ bool DispatchLane::fence(uint32_t rank) {
     return true;
 }
 
-void DispatchLane::ask_void(uint32_t rank) {
-    const std::optional<int32_t> round = voidable(rank);
-    AFD_ASSERT(!is_storing_ && round,
-               "micro-batch %u: no round of rank %u is to be voided",
+void DispatchLane::ask_void(uint32_t rank, int32_t round) {
+    AFD_ASSERT(!is_storing_ && asked_rank_ == kAnyRank && rank < num_ranks_ && round > 0,
+               "micro-batch %u: round %d of rank %u is not to be voided",
                micro_batch_,
+               round,
                rank);
     asked_rank_ = rank;
-    asked_round_ = *round;
+    asked_round_ = round;
 }
 
 void DispatchLane::answer_void(uint32_t rank, int32_t round, bool is_granted) {

@@ -120,18 +120,17 @@ class DispatchLane {
     // been asked: what afdd may be asked to void. None over a transport that can fence: a process
     // that afdd counts as gone may still run on its host, and be heard.
     std::optional<int32_t> voidable(uint32_t rank) const;
-    // afdd was asked to void it, and will answer. REQUIRES: voidable(rank).
-    void ask_void(uint32_t rank);
+    // afdd was asked to void `round`, and will answer. REQUIRES: voidable(rank) was `round`: what
+    // it would be now is another process's word, and may have changed.
+    void ask_void(uint32_t rank, int32_t round);
     // Its answer. One that nobody waits for, or about another round, is ignored.
     void answer_void(uint32_t rank, int32_t round, bool is_granted);
     // Whether the round in work lacks a result that will not come: it was voided at its rank, or,
     // of an offered token, at one that may have been to answer.
     bool is_voided() const;
-    // Whether rows of the next round may go to `rank`. REQUIRES: may_store().
-    bool may_store_to(uint32_t rank) const {
-        const int32_t stands = transport_->descriptor_flag(rank, micro_batch_);
-        return voided_[rank] == 0 || is_acknowledged(rank, stands, Order::kAcquire);
-    }
+    // Whether rows of the next round may go to `rank`. Once true it stays so until publish(),
+    // whatever the rank stores meanwhile. REQUIRES: may_store().
+    bool may_store_to(uint32_t rank);
 
     // Whether there may be ranks that rows may not go to. REQUIRES: may_store().
     bool has_voids() const { return num_voided_ > 0; }
@@ -167,9 +166,10 @@ class DispatchLane {
     void set_voided(uint32_t rank, int32_t flag) {
         num_voided_ = num_voided_ + (flag != 0) - (voided_[rank] != 0);
         voided_[rank] = flag;
+        is_back_[rank] = 0;
     }
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
-    void assert_may_store_to(uint32_t rank) const;
+    void assert_may_store_to(uint32_t rank);
     bool stands(int32_t round) const;
     bool is_refused() const;
     bool is_acknowledged(uint32_t rank, int32_t round, Order order) const;
@@ -199,6 +199,7 @@ class DispatchLane {
     std::vector<uint32_t> published_ranks_;
     // [F], the flag that was voided or fenced off there last; 0: none stands.
     std::vector<int32_t> voided_;
+    std::vector<uint8_t> is_back_;    // [F], that it was seen to acknowledge what stood there then.
     uint32_t num_voided_ = 0;         // Of them, not 0.
     uint32_t asked_rank_ = kAnyRank;  // Where afdd was asked to void a round, which is
     int32_t asked_round_ = 0;         // this one. kAnyRank: nowhere.

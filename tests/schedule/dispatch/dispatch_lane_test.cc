@@ -248,7 +248,7 @@ TEST_F(DispatchLaneTest, GoesOnWithoutARankWhoseRoundIsVoided) {
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
     ASSERT_EQ(lane_.voidable(0), round);
     EXPECT_EQ(lane_.voidable(1), std::nullopt) << "nothing stands there";
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     EXPECT_EQ(lane_.voidable(0), std::nullopt) << "asked once";
     EXPECT_FALSE(lane_.is_voided());
     lane_.answer_void(0, round + 1, true);
@@ -276,7 +276,7 @@ TEST_F(DispatchLaneTest, GoesOnWithoutARankWhoseRoundIsVoided) {
 // R12: nothing is stored while an answer is on its way, not even if the rank has acknowledged.
 TEST_F(DispatchLaneTest, StoresNothingWhileItIsAskedWhetherARoundIsVoid) {
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     return_row(0, round, 1);
     acknowledge(0, round);
     EXPECT_EQ(lane_.poll(), RoundState::kReady);
@@ -288,9 +288,37 @@ TEST_F(DispatchLaneTest, StoresNothingWhileItIsAskedWhetherARoundIsVoid) {
     EXPECT_TRUE(lane_.may_store_to(0)) << "granted too late to matter";
 }
 
+// What is asked for was read once: a rank that acknowledges, or whose window is spoilt, between the
+// look and the question ends nobody.
+TEST_F(DispatchLaneTest, AsksAboutTheRoundThatItSaw) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    ASSERT_EQ(lane_.voidable(0), round);
+    acknowledge(0, round);
+    instance_.descriptor(0, 0, 0)[0] = round + 7;
+    lane_.ask_void(0, round);
+    lane_.answer_void(0, round, false);
+    instance_.descriptor(0, 0, 0)[0] = round;
+    EXPECT_TRUE(lane_.may_store());
+}
+
+// Nor one that takes its acknowledgement back while a round is laid out for it.
+TEST_F(DispatchLaneTest, AnAcknowledgementThatWasSeenStays) {
+    const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
+    lane_.ask_void(0, round);
+    lane_.answer_void(0, round, true);
+    acknowledge(0, round);
+    ASSERT_TRUE(lane_.may_store());
+    ASSERT_TRUE(lane_.may_store_to(0));
+    acknowledge(0, round - 1);
+    EXPECT_TRUE(lane_.may_store_to(0));
+    lane_.begin(4);
+    lane_.use({0, 1}, 0, 0);
+    EXPECT_NE(lane_.publish(DispatchMode::kSync), round);
+}
+
 TEST_F(DispatchLaneTest, WaitsForARoundThatAfddDoesNotVoid) {
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     lane_.answer_void(0, round, false);
     EXPECT_FALSE(lane_.is_voided());
     EXPECT_FALSE(lane_.may_store());
@@ -300,7 +328,7 @@ TEST_F(DispatchLaneTest, WaitsForARoundThatAfddDoesNotVoid) {
 
 TEST_F(DispatchLaneTest, StoresNothingToARankThatHasNotAcknowledgedWhatIsVoid) {
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     lane_.answer_void(0, round, true);
     ASSERT_TRUE(lane_.may_store());
     lane_.begin(4);
@@ -315,7 +343,7 @@ TEST_F(DispatchLaneTest, OffersATokenWithoutARankWhoseRoundIsVoided) {
     lane_.begin(4);
     lane_.offer(1, 2, row_of(9));
     const int32_t round = lane_.publish(DispatchMode::kAsync);
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     lane_.answer_void(0, round, true);
     EXPECT_TRUE(lane_.is_voided());
     EXPECT_FALSE(lane_.may_store()) << "rank 1 has not let go";
@@ -338,7 +366,7 @@ TEST_F(DispatchLaneTest, OffersATokenWithoutARankWhoseRoundIsVoided) {
 
 TEST_F(DispatchLaneTest, OffersNothingToARankThatHasNotAcknowledgedWhatIsVoid) {
     const int32_t round = publish_to(lane_, 0, DispatchMode::kAsync);
-    lane_.ask_void(0);
+    lane_.ask_void(0, round);
     lane_.answer_void(0, round, true);
     ASSERT_TRUE(lane_.may_store());
     lane_.begin(4);
@@ -352,7 +380,7 @@ TEST_F(DispatchLaneTest, HasThePredecessorsRoundVoided) {
     dispatch_->publish(0, 0, 0, ids, 5);
     DispatchLane successor(*dispatch_, small_geometry(), 0);
     ASSERT_EQ(successor.voidable(0), 5);
-    successor.ask_void(0);
+    successor.ask_void(0, 5);
     EXPECT_FALSE(successor.may_store());
     successor.answer_void(0, 5, true);
     EXPECT_EQ(successor.wait_info(), std::nullopt);
