@@ -64,8 +64,16 @@ Result<QuantiseResult> quantise(
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(from));
     AFD_ASSIGN(ResultDirectory directory,
                ResultDirectory::open(to, describe_job(files, wanted, "", 30'000)));
-    return quantise_checkpoint(
-        files, wanted, directory, parallel, progress, kSmallLimits, some_ranges(files.config()));
+    AFD_ASSIGN(const QuantiseResult result,
+               quantise_checkpoint(files,
+                                   wanted,
+                                   directory,
+                                   parallel,
+                                   progress,
+                                   kSmallLimits,
+                                   some_ranges(files.config())));
+    AFD_TRY(directory.finish());
+    return result;
 }
 
 std::map<std::string, std::string> contents(const std::string& directory) {
@@ -134,14 +142,21 @@ TEST(Quantise, BeginsAnewWhereAShardWasRemoved) {
     ops::SerialParallel serial;
     ASSERT_TRUE(quantise(source.path(), target.path("whole"), kSmoothInt8, serial).ok());
     const std::string killed = target.path("killed");
-    const int status = in_process([&] {
-        int reports = 0;
-        (void)quantise(source.path(), killed, kSmoothInt8, serial, [&](uint64_t) {
-            if (++reports == 3) ::kill(::getpid(), SIGKILL);
+    const auto kill_at = [&](int report) {
+        const int status = in_process([&] {
+            int reports = 0;
+            (void)quantise(source.path(), killed, kSmoothInt8, serial, [&](uint64_t) {
+                if (++reports == report) ::kill(::getpid(), SIGKILL);
+            });
         });
-    });
-    ASSERT_TRUE(WIFSIGNALED(status));
+        EXPECT_TRUE(WIFSIGNALED(status));
+    };
+    kill_at(3);
     fs::remove(killed + "/model-00001.safetensors");
+    std::ofstream(killed + "/config.json") << "{}";
+    // Killed again, before it has noted anything: what it emptied it has not done.
+    kill_at(1);
+    EXPECT_FALSE(fs::exists(killed + "/config.json"));
     ASSERT_TRUE(quantise(source.path(), killed, kSmoothInt8, serial).ok());
     EXPECT_EQ(contents(killed), contents(target.path("whole")));
 }

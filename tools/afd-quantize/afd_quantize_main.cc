@@ -59,7 +59,10 @@ class Progress {
     void show(double share) {
         const Clock::time_point now = Clock::now();
         // What an earlier run did says nothing about the speed of this one.
-        if (!first_share_) first_share_ = share;
+        if (!first_share_) {
+            first_share_ = share;
+            begin_ = now;
+        }
         const bool is_due = now - shown_ >= (is_terminal_ ? kTerminalPeriod : kLogPeriod);
         if (!is_due && share < 1) return;
         if (share >= 1 && !is_shown_) return;
@@ -91,7 +94,7 @@ class Progress {
     bool is_terminal_ = isatty(STDERR_FILENO) != 0;
     bool is_shown_ = false;
     std::optional<double> first_share_;
-    Clock::time_point begin_ = Clock::now();
+    Clock::time_point begin_ = Clock::now();  // When first_share_ was.
     Clock::time_point shown_ = begin_;
 };
 
@@ -143,10 +146,12 @@ Result<Perplexity> perplexity_before(const Options& options,
     return measured;
 }
 
-Result<Perplexity> perplexity_after(const Options& options, ops::Parallel& parallel) {
+Result<Perplexity> perplexity_after(const Options& options,
+                                    const ResultDirectory& directory,
+                                    ops::Parallel& parallel) {
     Progress progress("perplexity of " + options.out);
     return measure_perplexity(
-        options.out, options.validate, options.out, parallel, [&](double share) {
+        options.out, options.validate, directory.scratch(), parallel, [&](double share) {
             progress.show(share);
         });
 }
@@ -305,10 +310,11 @@ Result<> run(const Options& options) {
                model::describe(result.formats),
                size_text(result.bytes_after),
                size_text(result.bytes_before));
-    if (!before) return {};
-    AFD_ASSIGN(const Perplexity after, perplexity_after(options, parallel));
-    print_perplexities(*before, after, options.validate, model::describe(result.formats));
-    return {};
+    if (before) {
+        AFD_ASSIGN(const Perplexity after, perplexity_after(options, directory, parallel));
+        print_perplexities(*before, after, options.validate, model::describe(result.formats));
+    }
+    return directory.finish();
 }
 
 // What is quantised, and how.
@@ -379,6 +385,13 @@ int main_with(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : kExitUsage;
     }
     const bool compares_kv = options.kv_dtype != "bf16";
+    if (!options.kv_scales.empty() &&
+        (options.is_dry_run || compares_kv || !options.validate.empty())) {
+        fmt::print(stderr,
+                   "afd-quantize: --kv-scales is a job of its own: it goes with no --dry-run, "
+                   "--kv-dtype or --validate\n");
+        return kExitUsage;
+    }
     if (compares_kv && (options.validate.empty() || !options.out.empty())) {
         fmt::print(stderr,
                    "afd-quantize: --kv-dtype needs --validate, and no --out: it measures what "

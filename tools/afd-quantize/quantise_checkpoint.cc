@@ -220,6 +220,17 @@ Result<> write_config(const std::string& from,
     return write_text(to + "/config.json", config.dump(2) + "\n");
 }
 
+// With none of the units, nor what makes a result load.
+Result<> begin_anew(ResultDirectory& directory) {
+    std::error_code error;
+    fs::remove(directory.path() + "/config.json", error);
+    if (error) {
+        return Error{Code::kUnavailable,
+                     directory.path() + "/config.json: cannot be removed: " + error.message()};
+    }
+    return directory.set_units_done(0);
+}
+
 // The units of the next batch, from `first` on.
 std::span<const QuantiseUnit> next_batch(const QuantisePlan& plan,
                                          size_t first,
@@ -258,8 +269,12 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                ranges.size(),
                files.config().num_layers);
     AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted, limits.shard_bytes));
-    bool is_begun = directory.units_done() > 0 && directory.units_done() <= plan.units().size();
-    AFD_ASSIGN(const ResultFiles results, ResultFiles::open(plan, directory.path(), is_begun));
+    const bool goes_on = directory.units_done() > 0 &&
+                         directory.units_done() <= plan.units().size() &&
+                         ResultFiles::exist(plan, directory.path());
+    // Before the shards are emptied: who is interrupted now must not be gone on with.
+    if (!goes_on) AFD_TRY(begin_anew(directory));
+    AFD_ASSIGN(const ResultFiles results, ResultFiles::open(plan, directory.path(), goes_on));
     Quantiser quantiser(files, ranges, results, parallel);
     uint64_t bytes_done = 0;
     size_t done = 0;
@@ -268,7 +283,7 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
         done += units.size();
         progress(bytes_done);
     };
-    if (is_begun) pass(std::span(plan.units()).first(directory.units_done()));
+    if (goes_on) pass(std::span(plan.units()).first(directory.units_done()));
     while (done < plan.units().size()) {
         const auto batch = next_batch(plan, done, limits.batch_bytes);
         AFD_TRY(quantiser.run(batch));
@@ -280,7 +295,6 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
     }
     AFD_TRY(copy_companions(files.directory(), directory.path()));
     AFD_TRY(write_config(files.directory(), directory.path(), plan.formats()));
-    AFD_TRY(directory.finish());
     return QuantiseResult{.formats = plan.formats(),
                           .bytes_before = files.tensors().total_bytes(),
                           .bytes_after = plan.result_bytes()};

@@ -50,7 +50,9 @@ struct QuantiseLimits {
 };
 
 // Goes on where an interrupted run of the same job ended; the result has the same bytes as without
-// an interruption. config.json is written last, so an unfinished result does not load.
+// an interruption. config.json is written last, so an unfinished result does not load. What is to
+// be done with the result comes before ResultDirectory::finish(), so that it can be gone on with,
+// too.
 // `progress` is called with the bytes of the source that are done, now and then. `ranges` are for
 // wanted.smooth.
 // Errors: those of QuantisePlan::make(), of reading (naming the tensor) and of writing.

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/afd-quantize/result_directory.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,6 +43,24 @@ Result<> make_folder(const std::string& path) {
     fs::create_directories(path, error);
     if (!error) return {};
     return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
+}
+
+Result<> sync(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool is_done = fd >= 0 && ::fsync(fd) == 0;
+    const int problem = errno;
+    if (fd >= 0) ::close(fd);
+    if (is_done) return {};
+    return Error{Code::kUnavailable, path + ": cannot be flushed: " + std::strerror(problem)};
+}
+
+// The files of a directory, and their names.
+Result<> sync_all(const std::string& directory) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+        if (entry.is_regular_file(error)) AFD_TRY(sync(entry.path()));
+    }
+    return sync(directory);
 }
 
 // Of this program's own making, but it may be cut off or edited: then nothing is known.
@@ -168,13 +190,17 @@ Result<> ResultDirectory::write_progress() const {
     std::ofstream stream(path + ".tmp");
     stream << progress.dump() << '\n';
     stream.flush();
+    // Before anything that counts on it, as emptying the shards does.
+    if (stream) AFD_TRY(sync(path + ".tmp"));
     std::error_code error;
     if (stream) fs::rename(path + ".tmp", path, error);
+    if (stream && !error) AFD_TRY(sync(scratch()));
     if (stream && !error) return {};
     return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
 }
 
 Result<> ResultDirectory::finish() {
+    AFD_TRY(sync_all(path_));
     std::error_code error;
     fs::remove_all(scratch(), error);
     if (!error) return {};

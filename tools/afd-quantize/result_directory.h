@@ -41,7 +41,8 @@ class ResultDirectory {
     std::optional<ChannelRanges> ranges(size_t num_layers, size_t hidden) const;
     Result<> keep(const ChannelRanges& ranges);
 
-    // Removes the folder: the result is complete.
+    // The result is complete: when all of it is on the disk, removes the folder. Errors:
+    // kUnavailable.
     Result<> finish();
 
   private:

@@ -43,20 +43,25 @@ Result<> write_all(int fd,
 
 }  // namespace
 
+bool ResultFiles::exist(const QuantisePlan& plan, const std::string& directory) {
+    for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
+        const std::string path = directory + "/" + plan.shard_name(shard);
+        if (!is_of_size(path, plan.shard_bytes(shard))) return false;
+    }
+    return true;
+}
+
 Result<ResultFiles> ResultFiles::open(const QuantisePlan& plan,
                                       const std::string& directory,
-                                      bool& is_begun) {
+                                      bool goes_on) {
     ResultFiles files(plan);
     for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
-        files.paths_.push_back(directory + "/" + plan.shard_name(shard));
-        is_begun = is_begun && is_of_size(files.paths_.back(), plan.shard_bytes(shard));
-    }
-    for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
-        const std::string& path = files.paths_[shard];
+        const std::string path = directory + "/" + plan.shard_name(shard);
+        files.paths_.push_back(path);
         const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         if (fd < 0) return failure(path, errno);
         files.fds_.push_back(fd);
-        if (!is_begun) AFD_TRY(files.make(shard, path));
+        if (!goes_on) AFD_TRY(files.make(shard, path));
         // In any case: an earlier run may have ended just before it.
         const std::string& prefix = plan.shard_prefix(shard);
         AFD_TRY(write_all(fd, path, 0, std::as_bytes(std::span(prefix))));

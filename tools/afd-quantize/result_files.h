@@ -17,13 +17,15 @@ namespace afd {
 
 class ResultFiles {
   public:
-    // Makes the files in full size, so that a full disk shows now, or takes up those that are
-    // there: `is_begun` becomes false if one of them is missing or of another size, and then all
-    // are made anew. REQUIRES: plan outlives this.
+    // Whether all of them are there in full size, as open() makes them.
+    static bool exist(const QuantisePlan& plan, const std::string& directory);
+
+    // Makes the files in full size and empty, so that a full disk shows now; or, `goes_on`, takes
+    // up those that are there. REQUIRES: plan outlives this; `goes_on`: exist().
     // Errors: kPermissionDenied, kResourceExhausted (says how much is needed), kUnavailable.
     static Result<ResultFiles> open(const QuantisePlan& plan,
                                     const std::string& directory,
-                                    bool& is_begun);
+                                    bool goes_on);
 
     ResultFiles(ResultFiles&&) noexcept = default;
     ResultFiles(const ResultFiles&) = delete;
