@@ -4,6 +4,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "bench/limits/cold_memory.h"
 #include "bench/limits/limit_loops.h"
 #include "proto/check.h"
@@ -38,12 +40,14 @@ ReadStep::~ReadStep() {
 
 double ReadStep::run(ops::Parallel& parallel) {
     const size_t num_threads = parallel.num_threads();
-    if (next_ + num_threads * kPieceBytes > memory_.size()) next_ = 0;
+    // Whole pages, and no more than there are for so many threads.
+    const size_t piece = std::min(kPieceBytes, memory_.size() / num_threads / 4096 * 4096);
+    if (next_ + num_threads * piece > memory_.size()) next_ = 0;
     parallel.run(num_threads, [&](size_t task, unsigned) {
-        limit_loops().read(memory_.data() + next_ + task * kPieceBytes, kPieceBytes);
+        limit_loops().read(memory_.data() + next_ + task * piece, piece);
     });
-    next_ += num_threads * kPieceBytes;
-    return static_cast<double>(num_threads * kPieceBytes);
+    next_ += num_threads * piece;
+    return static_cast<double>(num_threads * piece);
 }
 
 double bf16_step(ops::Parallel& parallel) {

@@ -308,7 +308,12 @@ def _set_sampling(message, given: dict) -> None:
                                   f"{', '.join(sorted(fields))}", name)
         try:
             if _is_repeated(fields[name]):
-                getattr(message, name).extend(value)
+                target = getattr(message, name)
+                for each in value:
+                    if isinstance(each, dict):
+                        target.add(**each)
+                    else:
+                        target.append(each)
             elif isinstance(value, dict):
                 target = getattr(message, name)
                 target.CopyFrom(type(target)(**value))

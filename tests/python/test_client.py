@@ -99,6 +99,16 @@ def test_a_response_format_is_a_message_of_its_own(serve):
     assert (one.json_schema, other.json_object) == (schema, True)
 
 
+def test_biases_are_messages_of_their_own(serve):
+    client, server = serve(three_chunks)
+    client.generate("a", logit_bias=[{"token_id": 5, "bias": -100}, {"token_id": 6, "bias": 1}])
+    with pytest.raises(afd.InvalidArgument, match="logit_bias is .*zebra"):
+        client.generate("a", logit_bias=[{"zebra": 1}])
+    sent, = server.requests
+    assert [(each.token_id, each.bias) for each in sent.generate.sampling.logit_bias] == [
+        (5, -100), (6, 1)]
+
+
 def test_a_stream_gives_chunks_as_they_come_and_takes_ids(serve):
     client, server = serve(three_chunks)
     assert [chunk.text for chunk in client.stream([3, 4, 5])] == ["ein", "mal", "!"]
