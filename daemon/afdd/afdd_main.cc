@@ -13,6 +13,7 @@
 
 #include "daemon/afdd/afdd.h"
 #include "daemon/afdd/doctor.h"
+#include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/joined_host.h"
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
@@ -37,10 +38,17 @@ std::string worker_directory() {
 
 ExitCode print_checked(const ResolvedConfig& resolved) {
     std::fputs(describe_config(resolved).c_str(), stdout);
-    const std::string& directory = resolved.config.model;
+    const Config& config = resolved.config;
+    if (!config.http.empty() && config.join.empty()) {
+        if (const Result<> http = check_http(config); !http.ok()) {
+            std::fprintf(stderr, "afdd: %s\n", http.error().message.c_str());
+            return ExitCode::kUsage;
+        }
+    }
+    const std::string& directory = config.model;
     // Without a model there is nothing to look at; starting says what to give.
     if (directory.empty()) return ExitCode::kOk;
-    const Result<std::string> model = check_model(directory, resolved.config.kv_dtype);
+    const Result<std::string> model = check_model(directory, config.kv_dtype);
     if (!model.ok()) {
         std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
         return ExitCode::kModel;

@@ -8,6 +8,7 @@
 
 #include "daemon/program/logging.h"
 #include "model/chat/chat_template.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 
@@ -48,11 +49,28 @@ ApiModel describe_model(const Config& config, InstanceSetup& setup) {
     return model;
 }
 
+Result<ApiKeys> keys_for(const Config& config, const ListenAddress& address) {
+    AFD_ASSIGN(ApiKeys keys, load_api_keys(config));
+    if (keys.empty() && !address.is_loopback() && !config.http_open) {
+        return invalid_argument(
+            "http = {} lets other machines in, and there is no API key: name a file of keys in "
+            "http_keys, or set http_open",
+            with(config.http));
+    }
+    return keys;
+}
+
 }  // namespace
 
 Result<ApiKeys> load_api_keys(const Config& config) {
     const char* key = std::getenv("AFD_API_KEY");
     return ApiKeys::load(config.http_keys, key == nullptr ? "" : key);
+}
+
+Result<> check_http(const Config& config) {
+    AFD_ASSIGN(const ListenAddress address, parse_listen_address(config.http));
+    AFD_TRY(keys_for(config, address));
+    return {};
 }
 
 Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
@@ -62,13 +80,7 @@ Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
                                                          TextThread& texts,
                                                          std::shared_ptr<InputBudget> budget) {
     auto services = std::make_shared<HttpServices>(loop);
-    AFD_ASSIGN(services->keys, load_api_keys(config));
-    if (services->keys.empty() && !address.is_loopback() && !config.http_open) {
-        return Error{Code::kInvalidArgument,
-                     fmt::format("http = {} lets other machines in, and there is no API key: name "
-                                 "a file of keys in http_keys, or set http_open",
-                                 config.http)};
-    }
+    AFD_ASSIGN(services->keys, keys_for(config, address));
     services->model = describe_model(config, setup);
     services->texts = &texts;
     ApiModel model_of_thread = services->model;

@@ -16,6 +16,10 @@ namespace afd::daemon {
 // Of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
 Result<ApiKeys> load_api_keys(const Config& config);
 
+// That who can reach `http` needs a key, or may do without. REQUIRES: `config` has `http`.
+// Errors: kInvalidArgument and those of ApiKeys::load().
+Result<> check_http(const Config& config);
+
 // REQUIRES: `loop`, `setup` and `texts` outlive the services.
 // Errors: kInvalidArgument and those of ApiKeys::load().
 Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,

@@ -53,6 +53,28 @@ Result<std::vector<std::string>> nodes_of(const std::string& list, const AskSlur
     return nodes;
 }
 
+// One of what NodeAddr means. A node's own name is often a loopback address to itself (127.0.1.1 in
+// Debian's /etc/hosts), at which nobody else finds it; a number means what it says.
+Result<std::string> choose_address(const std::string& node,
+                                   const std::string& node_addr,
+                                   const std::vector<SocketAddress>& addresses) {
+    std::vector<ListenAddress> usable;
+    for (const SocketAddress& address : addresses) {
+        const ListenAddress listen = listen_address_of(address);
+        if (!listen.is_loopback() || listen.host == node_addr) usable.push_back(listen);
+    }
+    if (usable.empty()) {
+        return failed_precondition(
+            "--slurm: '{}', the NodeAddr of node '{}', is {} here, at which no other node finds "
+            "it: name an address there in slurm.conf, or give the name its own in /etc/hosts",
+            with(node_addr, node, listen_address_of(addresses.front()).host));
+    }
+    // IPv4 where there is both: more networks route it.
+    const auto v4 =
+        std::ranges::find_if(usable, [](const ListenAddress& address) { return !address.is_ipv6; });
+    return v4 != usable.end() ? v4->host : usable.front().host;
+}
+
 // "NodeName=n1 ... NodeAddr=10.0.0.1 ...": what Slurm itself reaches the node by, often a name.
 Result<std::string> address_of(const std::string& node, const AskSlurm& ask) {
     constexpr std::string_view kKey = "NodeAddr=";
@@ -60,12 +82,9 @@ Result<std::string> address_of(const std::string& node, const AskSlurm& ask) {
     std::istringstream words(output);
     for (std::string word; words >> word;) {
         if (!word.starts_with(kKey)) continue;
-        AFD_ASSIGN(const auto addresses, addresses_of(word.substr(kKey.size()), 0));
-        // IPv4 where there is both: more networks route it.
-        const auto v4 = std::ranges::find_if(addresses, [](const SocketAddress& address) {
-            return address.storage.ss_family == AF_INET;
-        });
-        return listen_address_of(v4 != addresses.end() ? *v4 : addresses.front()).host;
+        const std::string node_addr = word.substr(kKey.size());
+        AFD_ASSIGN(const auto addresses, addresses_of(node_addr, 0));
+        return choose_address(node, node_addr, addresses);
     }
     return unavailable("--slurm: scontrol does not say the address of node '{}'", with(node));
 }

@@ -118,6 +118,9 @@ TEST(Service, TheUnitFitsAfdd) {
     std::map<std::string, std::string> settings(all.begin(), all.end());
     // Which is in none of systemd's sets, and without which a worker would be killed at its start.
     EXPECT_THAT(all, Contains(Pair("SystemCallFilter", "seccomp")));
+    // An address that is not there yet cannot be listened on, which is not tried again.
+    EXPECT_THAT(settings["After"], HasSubstr("network-online.target"));
+    EXPECT_EQ(settings["Wants"], "network-online.target");
     // UCX asks the kernel over it which devices there are.
     EXPECT_THAT(settings["RestrictAddressFamilies"], HasSubstr("AF_NETLINK"));
     EXPECT_EQ(settings["Type"], "notify");
@@ -139,6 +142,8 @@ TEST(Service, TheUnitFitsAfdd) {
 TEST(Service, TheUnitOfAHostFitsAfdd) {
     const auto all = read_unit("afdd-host.service");
     std::map<std::string, std::string> settings(all.begin(), all.end());
+    // Workers over UCX filter themselves, too.
+    EXPECT_THAT(all, Contains(Pair("SystemCallFilter", "seccomp")));
     EXPECT_EQ(settings["Type"], "notify");
     EXPECT_EQ(settings["KillMode"], "mixed");
     EXPECT_GT(std::stoi(settings["TimeoutStopSec"]), 3);

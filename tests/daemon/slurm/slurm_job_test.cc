@@ -12,6 +12,7 @@
 namespace afd::daemon {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
@@ -22,7 +23,11 @@ Result<std::string> answer(const std::vector<std::string>& arguments) {
         {{"show", "hostnames", "n[1-3]"}, "n1\nn2\nn3\n"},
         {{"show", "hostnames", "N7"}, "N7\n"},
         {{"--oneliner", "show", "node", "n1"},
-         "NodeName=n1 Arch=x86_64 CoresPerSocket=1 NodeAddr=10.0.0.1 NodeHostName=a Port=1 \n"}};
+         "NodeName=n1 Arch=x86_64 CoresPerSocket=1 NodeAddr=10.0.0.1 NodeHostName=a Port=1 \n"},
+        {{"show", "hostnames", "p[1-2]"}, "p1\np2\n"},
+        {{"--oneliner", "show", "node", "p1"}, "NodeName=p1 NodeAddr=localhost Port=1 \n"},
+        {{"show", "hostnames", "q[1-2]"}, "q1\nq2\n"},
+        {{"--oneliner", "show", "node", "q1"}, "NodeName=q1 NodeAddr=127.0.0.1 Port=1 \n"}};
     const auto found = answers.find(arguments);
     if (found == answers.end()) return Error{Code::kUnavailable, "no such node"};
     return found->second;
@@ -117,6 +122,19 @@ TEST(SlurmJob, SaysWhatDoesNotFit) {
     environment = task_on("n1");
     environment["SLURM_STEP_NODELIST"] = "m[1-3]";
     EXPECT_THAT(refusal(environment), HasSubstr("no such node"));
+}
+
+// A name that is loopback to its own node: others would look for the leader on their own.
+TEST(SlurmJob, ALeaderThatNobodyElseFindsIsSaidAtOnce) {
+    auto environment = task_on("p1");
+    environment["SLURM_STEP_NODELIST"] = "p[1-2]";
+    environment["SLURM_STEP_NUM_TASKS"] = "2";
+    EXPECT_THAT(refusal(environment),
+                AllOf(HasSubstr("'localhost', the NodeAddr of node 'p1', is "),
+                      HasSubstr(" here, at which no other node finds it")));
+    environment["SLURM_STEP_NODELIST"] = "q[1-2]";
+    environment["SLURMD_NODENAME"] = "q1";
+    EXPECT_EQ(refusal(environment), "none");
 }
 
 // Oracle: the shell's own word for a program that is not there, or that of scontrol.

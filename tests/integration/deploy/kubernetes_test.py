@@ -37,15 +37,25 @@ def container_of(name: str) -> dict:
 def variables_of(container: dict) -> dict[str, str]:
     """As the kubelet makes them: of a pod afd-host-0 at 10.0.0.7."""
     of_pod = {"status.podIP": "10.0.0.7", "metadata.name": "afd-host-0"}
+    secrets = {"afd-api-key": "0123456789abcdef"}
     variables: dict[str, str] = {}
     for entry in container["env"]:
         value = entry.get("value")
-        if value is None:
+        if value is None and "secretKeyRef" in entry["valueFrom"]:
+            value = secrets[entry["valueFrom"]["secretKeyRef"]["name"]]
+        elif value is None:
             value = of_pod[entry["valueFrom"]["fieldRef"]["fieldPath"]]
         for name, known in variables.items():
             value = value.replace(f"$({name})", known)
         variables[entry["name"]] = value
     return variables
+
+
+def check_config(variables: dict[str, str]) -> subprocess.CompletedProcess:
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables,
+                   "AFD_MODEL": str(SOURCE / "demo_model")}
+    return subprocess.run([BIN / "afdd", "--check-config"], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
 
 
 class KubernetesTest(unittest.TestCase):
@@ -82,14 +92,19 @@ class KubernetesTest(unittest.TestCase):
     def test_afdd_takes_the_variables(self) -> None:
         for name in ("afd-leader", "afd-host"):
             variables = variables_of(container_of(name))
-            variables["AFD_MODEL"] = str(SOURCE / "demo_model")
-            environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables}
-            done = subprocess.run([BIN / "afdd", "--check-config"], env=environment, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+            done = check_config(variables)
             self.assertEqual(done.returncode, 0, done.stdout)
             for variable in variables:
-                if variable.startswith("AFD_"):
+                if variable.startswith("AFD_") and variable != "AFD_API_KEY":
                     self.assertRegex(done.stdout, rf"# .*\b{variable}\n")
+
+    def test_the_leader_needs_the_key(self) -> None:
+        """As it is reached from everywhere: without one it would not start."""
+        variables = variables_of(container_of("afd-leader"))
+        del variables["AFD_API_KEY"]
+        done = check_config(variables)
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn("lets other machines in, and there is no API key", done.stdout)
 
     def test_hosts_are_those_that_the_leader_awaits(self) -> None:
         awaited = variables_of(container_of("afd-leader"))["AFD_FFN_HOSTS"].split(",")
