@@ -278,20 +278,31 @@ Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
         return found->second.get();
     }
     const auto& plans = is_ffn ? cpus_.ffn : cpus_.attention;
-    const auto num_seats = static_cast<size_t>(std::ranges::count_if(
-        seats_, [&](const auto& seat) { return seat.first.first == wanted.role(); }));
-    if ((!is_ffn && wanted.role() != control::ATTENTION) || num_seats >= plans.size()) {
+    const size_t plan = free_plan(wanted.role());
+    if ((!is_ffn && wanted.role() != control::ATTENTION) || plan >= plans.size()) {
         return failed_precondition("the leader had {} workers of this role for this host",
                                    with(plans.size()));
     }
-    AFD_ASSIGN(auto seat,
-               Seat::make(loop_, seat_settings(wanted.role(), wanted.index(), plans[num_seats])));
+    Seat::Settings settings = seat_settings(wanted.role(), wanted.index(), plans[plan]);
+    settings.cpu_plan = plan;
+    AFD_ASSIGN(auto seat, Seat::make(loop_, std::move(settings)));
     Seat* const made = seat.get();
     seats_[{wanted.role(), wanted.index()}] = std::move(seat);
     // As many visitors as it has workers now.
     door_->remove(*this);
     door_->add(*this);
     return made;
+}
+
+// The first that no seat of the role has: they leave in any order.
+size_t JoinedHost::free_plan(control::Role role) const {
+    size_t plan = 0;
+    while (std::ranges::any_of(seats_, [&](const auto& seat) {
+        return seat.first.first == role && seat.second->cpu_plan() == plan;
+    })) {
+        ++plan;
+    }
+    return plan;
 }
 
 Seat::Settings JoinedHost::seat_settings(control::Role role,
@@ -313,13 +324,10 @@ Seat::Settings JoinedHost::seat_settings(control::Role role,
                           "--log-format",
                           config_.log_format,
                           "--own-process-group"};
-    const LocalWelcome local{.role = role,
-                             .index = index,
-                             .cpus = cpus,
-                             .is_oversubscribed = cpus_.oversubscribed,
-                             .own_address = own_address_};
+    const LocalWelcome local{
+        .role = role, .index = index, .cpus = cpus, .is_oversubscribed = cpus_.oversubscribed};
     settings.localise = [this, local](control::Welcome& welcome) {
-        return local.localise(config_, setup_, welcome);
+        return local.localise(config_, setup_, own_address_, welcome);
     };
     settings.create_segments = [local](const control::Welcome& welcome) {
         return local.create_segments(welcome);

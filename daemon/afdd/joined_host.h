@@ -72,6 +72,7 @@ class JoinedHost final : private WorkerHost {
     void on_guest(Guest& guest, const Result<>& outcome);
     Result<> serve(Guest& guest);
     Result<Seat*> seat_of(const cluster::Take& wanted);
+    size_t free_plan(control::Role role) const;
     Seat::Settings seat_settings(control::Role role, uint32_t index, const WorkerCpus& cpus);
     // Workers at the door.
     size_t num_workers() const override { return seats_.size(); }

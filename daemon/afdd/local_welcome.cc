@@ -22,6 +22,7 @@ bool is_loopback(const std::string& host) {
 
 Result<> LocalWelcome::localise(const Config& config,
                                 const InstanceSetup& setup,
+                                const ListenAddress& own_address,
                                 control::Welcome& welcome) const {
     if (!welcome.has_ucx()) {
         return failed_precondition("workers of several hosts talk over transport = 'ucx'");

@@ -22,12 +22,13 @@ struct LocalWelcome {
     uint32_t index = 0;
     WorkerCpus cpus;                 // Of this worker,
     bool is_oversubscribed = false;  // and of the host.
-    ListenAddress own_address;       // At which the leader sees this host.
 
-    // REQUIRES: `setup` has opened the model, and is of `config`.
+    // `own_address`: at which the leader sees this host, which is another one when it has joined
+    // again over another network. REQUIRES: `setup` has opened the model, and is of `config`.
     // Errors: kFailedPrecondition, kNotFound: what the leader wants and this host has not.
     Result<> localise(const Config& config,
                       const InstanceSetup& setup,
+                      const ListenAddress& own_address,
                       control::Welcome& welcome) const;
 
     // As the worker will compute them (WorkerSetup::make), for a Welcome that was localised.

@@ -97,6 +97,8 @@ Result<> Seat::admit(ControlChannel& channel) {
     if (channel_ != nullptr) {
         return Error{Code::kAlreadyExists, name_ + " is connected already"};
     }
+    // What waits is for its successor.
+    if (has_next_) return failed_precondition("{}: it is asked for anew", with(name_));
     channel_ = std::make_unique<ControlChannel>(std::move(channel));
     watcher_ = std::make_unique<FdWatcher>(
         loop_, channel_->fd(), [this](int events) { on_worker(events); });
@@ -173,7 +175,10 @@ void Seat::on_worker(int events) {
     }
     // Usually it is ending, and its end is about to be seen.
     watcher_->watch(0);
-    if (!taken.ok()) log::error("{}: {}", name_, taken.error().message);
+    const Result<>& bad = taken.ok() ? read : taken;
+    if (!taken.ok() || read.error().code == Code::kDataLoss) {
+        log::error("{}: {}", name_, bad.error().message);
+    }
     if (process_ != nullptr && (!taken.ok() || !is_ending_)) process_->kill();
 }
 

@@ -35,6 +35,7 @@ class Seat {
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
         uint32_t index = 0;
+        size_t cpu_plan = 0;  // Which of the host's plans for this role it has.
         std::string executable;
         std::vector<std::string> arguments;
         // Puts what depends on this host into a Welcome of the leader.
@@ -57,6 +58,7 @@ class Seat {
     Result<> admit(ControlChannel& channel);
 
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
+    size_t cpu_plan() const { return settings_.cpu_plan; }
     // Of the last Welcome.
     uint64_t instance_id() const { return welcome_.instance_id(); }
     // Ends the process: asks, or, `at_once`, kills.

@@ -25,7 +25,7 @@ Upgrader::Upgrader(EventLoop& loop, Surroundings surroundings)
       remaining_timer_(loop, [this] { tell_remaining(); }),
       rest_timer_(loop, [this] {
           log::warn("upgrade: connections whose last answer nobody reads are closed");
-          surroundings_.on_left();
+          end_here();
       }) {}
 
 Result<> Upgrader::begin() {
@@ -108,7 +108,7 @@ void Upgrader::leave(const handover::Ready& ready) {
 }
 
 void Upgrader::on_departed() {
-    if (step_ != Step::kLeaving) return;
+    if (step_ != Step::kLeaving || has_left_) return;
     has_departed_ = true;
     tell_remaining();
 }
@@ -120,7 +120,7 @@ void Upgrader::tell_remaining() {
         successor_->tell(remaining);
     }
     if (has_departed_ && successor_->has_got_all()) {
-        surroundings_.on_left();
+        end_here();
     } else {
         bound_the_rest(remaining);
     }
@@ -134,6 +134,14 @@ void Upgrader::bound_the_rest(const handover::Remaining& remaining) {
     } else if (!rest_timer_.is_active()) {
         rest_timer_.start(surroundings_.config->drain_timeout_ms);
     }
+}
+
+// Once: to end makes the gateway look again whether all has left, and it has.
+void Upgrader::end_here() {
+    has_left_ = true;
+    remaining_timer_.stop();
+    rest_timer_.stop();
+    surroundings_.on_left();
 }
 
 void Upgrader::on_gone(const std::string& why) {
@@ -151,6 +159,10 @@ void Upgrader::on_gone(const std::string& why) {
         return;
     }
     gateway_.stay();
+    if (has_left_) {
+        log::error("upgrade: the new afdd is gone: {}; this one is ending", why);
+        return;
+    }
     if (was_ending) {
         surroundings_.on_ended();
         return;

@@ -74,6 +74,7 @@ class Upgrader final : private SuccessorListener {
     void stay();
     void fail(const Error& error);
     void tell_remaining();
+    void end_here();
     void bound_the_rest(const handover::Remaining& remaining);
 
     void on_progress(const std::string& text) override;
@@ -88,6 +89,7 @@ class Upgrader final : private SuccessorListener {
     Step step_ = Step::kNone;
     bool is_cancelled_ = false;
     bool has_departed_ = false;
+    bool has_left_ = false;  // This afdd ends, whatever becomes of the new one.
     uint64_t began_us_ = 0;
     std::unique_ptr<Successor> successor_;
     std::string told_;  // The Remaining that it has, as bytes.

@@ -63,8 +63,9 @@ BackgroundThread::Job::~Job() {
     entry_->is_wanted = false;
 }
 
-BackgroundThread::BackgroundThread(EventLoop& loop)
-    : shared_(std::make_shared<Shared>()),
+BackgroundThread::BackgroundThread(EventLoop& loop, End end)
+    : end_(end),
+      shared_(std::make_shared<Shared>()),
       watcher_(loop, shared_->finished_fd.get(), [this](int /*events*/) { on_finished(); }) {
     watcher_.watch(UV_READABLE);
     thread_ = std::thread([shared = shared_] { shared->serve(); });
@@ -76,7 +77,11 @@ BackgroundThread::~BackgroundThread() {
         shared_->is_ending = true;
     }
     shared_->wake_.notify_one();
-    thread_.join();
+    if (end_ == End::kWait) {
+        thread_.join();
+    } else {
+        thread_.detach();
+    }
 }
 
 std::unique_ptr<BackgroundThread::Job> BackgroundThread::run(std::function<void()> work,

@@ -38,9 +38,15 @@ class BackgroundThread {
         std::shared_ptr<Entry> entry_;
     };
 
+    // What the end does with work that is being done.
+    enum class End {
+        kWait,
+        kLeave,  // For work that may take long and touches nothing but what it owns.
+    };
+
     // REQUIRES: `loop` outlives the object; an eventfd can be opened.
-    explicit BackgroundThread(EventLoop& loop);
-    // Waits for the work that is being done; nothing else begins, and no `done` is called.
+    explicit BackgroundThread(EventLoop& loop, End end = End::kWait);
+    // Nothing else begins, and no `done` is called.
     ~BackgroundThread();
     BackgroundThread(const BackgroundThread&) = delete;
     BackgroundThread& operator=(const BackgroundThread&) = delete;
@@ -51,6 +57,7 @@ class BackgroundThread {
   private:
     void on_finished();
 
+    const End end_;
     std::shared_ptr<Shared> shared_;
     FdWatcher watcher_;
     std::thread thread_;

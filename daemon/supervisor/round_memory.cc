@@ -74,7 +74,7 @@ void RoundMemory::on_request(WorkerSlot& slot, const control::SegmentRequest& re
     refusal.mutable_segment()->set_round(request.round());
     refusal.mutable_segment()->set_code(static_cast<uint32_t>(done.error().code));
     refusal.mutable_segment()->set_message(done.error().message);
-    slot.send(refusal);
+    slot.answer(refusal);
 }
 
 void RoundMemory::on_release(const WorkerSlot& slot, const control::SegmentRelease& release) const {

@@ -374,7 +374,7 @@ void Supervisor::on_void_request(WorkerSlot& slot, const control::VoidRequest& r
     answer.set_micro_batch(request.micro_batch());
     answer.set_round(request.round());
     answer.set_granted(is_granted);
-    slot.send(message);
+    slot.answer(message);
 }
 
 void Supervisor::on_worker_gone(WorkerSlot& slot) {

@@ -13,7 +13,7 @@ constexpr uint64_t kHelloTimeoutMs = 2000;
 
 struct Visitors::Visitor {
     Visitor(Visitors& visitors, UniqueFd socket, int peer_pid)
-        : channel(std::move(socket)),
+        : channel(std::move(socket), 0),
           pid(peer_pid),
           watcher(
               std::make_unique<FdWatcher>(visitors.loop_,

@@ -138,6 +138,13 @@ void WorkerSlot::send(const control::SupervisorMessage& message) {
     flush();
 }
 
+void WorkerSlot::answer(const control::SupervisorMessage& message) {
+    if (channel_ == nullptr) return;
+    num_unread_answers_ = channel_->wants_write() ? num_unread_answers_ + 1 : 0;
+    if (num_unread_answers_ <= kUnreadAnswersMax) return send(message);
+    kill(fmt::format("it reads none of {} answers to what it asked", kUnreadAnswersMax));
+}
+
 Result<> WorkerSlot::send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {
     if (channel_ == nullptr) return {};
     if (channel_->num_leaving() + fds.size() > kUnreadFdsMax) {
@@ -172,6 +179,10 @@ void WorkerSlot::on_turn() {
     const Result<> read = channel_->read(ControlChannel::kReadBytesPerTurn);
     // Nothing more comes after an error, so what came before it is no burden.
     if (!take_messages(read.ok() ? &budget : nullptr) || read.ok()) return;
+    if (read.error().code == Code::kDataLoss) {
+        watcher_->watch(0);
+        return kill("it sent bad bytes: " + read.error().message);
+    }
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
     // can never serve again. One that was to end may take a moment: a timer watches it.
     watcher_->watch(0);
@@ -355,6 +366,7 @@ void WorkerSlot::on_gone(const std::string& how) {
     }
     watcher_.reset();
     channel_.reset();
+    num_unread_answers_ = 0;
     end_timer_.stop();
     start_timer_.stop();
     const State before = state_;

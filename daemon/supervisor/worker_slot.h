@@ -72,6 +72,9 @@ class WorkerSlot {
     static constexpr uint64_t kSettleMs = 1000;
     // Descriptors of two-phase rounds that wait for the worker to read them, at most.
     static constexpr size_t kUnreadFdsMax = 64;
+    // Answers that wait for the worker to read them, at most. It asks about one round a micro-batch
+    // and session at a time.
+    static constexpr uint32_t kUnreadAnswersMax = 4096;
 
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
@@ -114,6 +117,8 @@ class WorkerSlot {
 
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
+    // The same of an answer: who asks and asks and does not read is killed.
+    void answer(const control::SupervisorMessage& message);
     // The same with descriptors. Errors: kResourceExhausted: the worker has kUnreadFdsMax of them
     // that it has not read.
     Result<> send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
@@ -186,6 +191,7 @@ class WorkerSlot {
     State state_ = State::kDown;
     std::unique_ptr<WorkerProcess> process_;
     std::unique_ptr<ControlChannel> channel_;
+    uint32_t num_unread_answers_ = 0;  // At most: some may have been read.
     std::unique_ptr<FdWatcher> watcher_;
     Timer restart_timer_;
     Timer start_timer_;   // Kills a worker that does not get ready.

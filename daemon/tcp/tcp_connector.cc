@@ -10,7 +10,9 @@
 namespace afd::daemon {
 
 TcpConnector::TcpConnector(EventLoop& loop, JoinAddress address, OnBegun on_begun)
-    : address_(std::move(address)), on_begun_(std::move(on_begun)), resolver_(loop) {}
+    : address_(std::move(address)),
+      on_begun_(std::move(on_begun)),
+      resolver_(loop, BackgroundThread::End::kLeave) {}
 
 void TcpConnector::start() {
     using Found = Result<std::vector<SocketAddress>>;

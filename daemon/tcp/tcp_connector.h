@@ -24,7 +24,8 @@ class TcpConnector {
     // REQUIRES: `loop` outlives it.
     TcpConnector(EventLoop& loop, JoinAddress address, OnBegun on_begun);
 
-    // Calls back once: for numbers within this call. A name that is still asked for is given up.
+    // Calls back once: for numbers within this call. A name that is still asked for is given up; so
+    // is it at the end, which does not wait for a name server that does not answer.
     void start();
     // Nothing is called any more.
     void stop() { lookup_.reset(); }

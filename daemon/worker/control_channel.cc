@@ -24,7 +24,8 @@ Error peer_closed() {
 
 }  // namespace
 
-ControlChannel::ControlChannel(UniqueFd socket) : socket_(std::move(socket)) {
+ControlChannel::ControlChannel(UniqueFd socket, size_t fds_max)
+    : socket_(std::move(socket)), fds_max_(fds_max) {
     const int flags = ::fcntl(socket_.get(), F_GETFL);
     AFD_ASSERT(flags >= 0 && ::fcntl(socket_.get(), F_SETFL, flags | O_NONBLOCK) == 0,
                "fcntl of socket %d: %s",
@@ -57,10 +58,15 @@ Result<> ControlChannel::read(size_t bytes_max) {
         }
         // Descriptors that did not fit are gone: without this a worker would ring somebody else's
         // doorbell.
-        if ((header.msg_flags & MSG_CTRUNC) != 0 || received_fds_.size() > kFdsMax) {
+        if (received_fds_.size() > fds_max_) {
             return Error{Code::kDataLoss,
-                         "descriptors of a control message are lost or more than " +
-                             std::to_string(kFdsMax) + "; is the limit of open files too low?"};
+                         "it sent " + std::to_string(received_fds_.size()) + " descriptors; " +
+                             std::to_string(fds_max_) + " are taken"};
+        }
+        if ((header.msg_flags & MSG_CTRUNC) != 0) {
+            return Error{Code::kDataLoss,
+                         "descriptors of a control message are lost; is the limit of open files "
+                         "too low?"};
         }
         if (size == 0) return peer_closed();
         reader_.append({bytes.data(), static_cast<size_t>(size)});

@@ -13,7 +13,7 @@
 // take_fds() by the time the whole frame has arrived.
 //
 // A peer's bytes are not believed: a wrong length, an unparsable message, lost descriptors
-// (MSG_CTRUNC) or more than kFdsMax unclaimed ones end the channel with kDataLoss.
+// (MSG_CTRUNC) or too many unclaimed ones end the channel with kDataLoss.
 
 #include <deque>
 #include <optional>
@@ -36,8 +36,10 @@ class ControlChannel {
     // four of its own.
     static constexpr size_t kFdsMax = 4200;
 
-    // REQUIRES: `socket` is a connected Unix stream socket; it is made non-blocking.
-    explicit ControlChannel(UniqueFd socket);
+    // `fds_max`: unclaimed descriptors that the peer may send; afdd expects none of a worker, who
+    // could fill its table with them. REQUIRES: `socket` is a connected Unix stream socket; it is
+    // made non-blocking.
+    explicit ControlChannel(UniqueFd socket, size_t fds_max = kFdsMax);
 
     int fd() const { return socket_.get(); }
 
@@ -99,6 +101,7 @@ class ControlChannel {
     void queue_bytes(std::string bytes, std::span<const int> fds);
 
     UniqueFd socket_;
+    size_t fds_max_;
     FrameReader reader_;
     std::deque<UniqueFd> received_fds_;
     std::deque<Piece> pieces_;

@@ -396,6 +396,7 @@ void WorkerControl::State::drain_events() {
     // socket watcher comes back here when the socket is writable.
     port->begin_drain();
     EventBatch batch;
+    bool is_full = false;
     do {
         WorkerEvent event;
         while (channel.queued_bytes() <= kUnsentBytesMax && port->pop_event(event)) {
@@ -404,9 +405,11 @@ void WorkerControl::State::drain_events() {
         }
         queue_events(batch);
         AFD_CRASH_POINT("emit.events_queued");
-        if (channel.queued_bytes() > kUnsentBytesMax) break;
-    } while (!port->rest());
+        is_full = channel.queued_bytes() > kUnsentBytesMax;
+    } while (!is_full && !port->rest());
     send();
+    // The socket has taken all of it at once: it will not tell that there is room.
+    if (is_full && !channel.wants_write()) schedule::ring(post_fd.get());
 }
 
 void WorkerControl::State::on_post() {

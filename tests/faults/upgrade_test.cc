@@ -131,6 +131,16 @@ TEST_F(UpgradeWithAHalt, WhatRunsEndsWhereItRunsAndTheRestGoesToTheNewOne) {
     EXPECT_EQ(instance_.stop(), 0);
 }
 
+// Goal: the old one has its 3 s of grace once, also when a worker that nobody needs stands still.
+// Oracle: it ends.
+TEST_F(UpgradeWithAHalt, AWorkerThatStandsStillHoldsTheOldOneUpNoLongerThanItsGrace) {
+    send_signal(ffn_, SIGSTOP);
+    ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
+    expect_undisturbed_replies();
+    EXPECT_EQ(instance_.stop(), 0);
+    EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
 // A connection with a request that runs asks for more: that is the new afdd's, and a Cancel of what
 // runs is not.
 TEST_F(UpgradeWithAHalt, AConnectionThatAsksForMoreMovesWhenItsRequestsHaveEnded) {

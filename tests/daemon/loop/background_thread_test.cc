@@ -70,6 +70,29 @@ TEST(BackgroundThread, DroppedJobsAreNotFollowed) {
     EXPECT_FALSE(has_waiting_begun);
 }
 
+// Goal: a name server that does not answer holds nobody's end up. Method: work that is held until
+// the thread's owner is gone; with kWait this would hang.
+TEST(BackgroundThread, LeavesWorkThatTakesLong) {
+    EventLoop loop;
+    std::promise<void> begun;
+    const auto held = std::make_shared<std::promise<void>>();
+    const auto is_done = std::make_shared<std::promise<void>>();
+    std::unique_ptr<BackgroundThread::Job> job;
+    {
+        BackgroundThread thread(loop, BackgroundThread::End::kLeave);
+        job = thread.run(
+            [&begun, held, is_done] {
+                begun.set_value();
+                held->get_future().wait();
+                is_done->set_value();
+            },
+            [] { ADD_FAILURE() << "followed by nobody's loop"; });
+        begun.get_future().wait();
+    }
+    held->set_value();
+    is_done->get_future().wait();
+}
+
 TEST(BackgroundThread, EndsWithJobsThatWait) {
     EventLoop loop;
     std::unique_ptr<BackgroundThread::Job> job;

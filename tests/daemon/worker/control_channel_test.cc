@@ -106,6 +106,27 @@ TEST_F(ControlChannelTest, OverAThousandDescriptorsArriveInOrder) {
     EXPECT_THAT(right_->take_fds(1).error().message, HasSubstr("but 0 came"));
 }
 
+// Goal: a worker cannot fill afdd's table of descriptors. Oracle: the error, which ends the
+// channel.
+TEST_F(ControlChannelTest, DescriptorsThatNobodyExpectsAreDataLoss) {
+    int sockets[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    ControlChannel worker{UniqueFd(sockets[0])};
+    ControlChannel afdd(UniqueFd(sockets[1]), 0);
+    control::WorkerMessage message;
+    message.mutable_wait()->set_text("x");
+    worker.queue(message);
+    ASSERT_TRUE(worker.flush().ok());
+    EXPECT_TRUE(afdd.read().ok());
+    const std::vector<int> fds = {STDERR_FILENO, STDERR_FILENO};
+    worker.queue(message, fds);
+    ASSERT_TRUE(worker.flush().ok());
+    const Result<> read = afdd.read();
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().code, Code::kDataLoss);
+    EXPECT_EQ(read.error().message, "it sent 2 descriptors; 0 are taken");
+}
+
 TEST_F(ControlChannelTest, HalfAFrameWaitsForItsRest) {
     std::string bytes;
     append_frame(cancel_message(300), bytes);

@@ -105,6 +105,7 @@ std::vector<Forbidden> forbidden_calls() {
         {"pread", [] { return error_of(pread(0, nullptr, 0, 0)); }},
         {"preadv", [] { return error_of(preadv(0, nullptr, 0, 0)); }},
         {"sendfile", [] { return error_of(sendfile(1, 0, nullptr, 0)); }},
+        {"a doorbell that waits", [] { return error_of(fcntl(0, F_SETFL, 0)); }},
         {"open to make", [] { return error_of(open("/tmp/made", O_RDWR | O_CREAT, 0600)); }},
         {"open to write", [] { return error_of(open("/dev/null", O_WRONLY)); }},
         {"open to empty", [] { return error_of(open("/dev/null", O_RDWR | O_TRUNC)); }},
@@ -196,6 +197,11 @@ TEST(SystemCalls, ConnectionsAreMadeWhereTheyMustBe) {
              ifreq request{};
              std::strcpy(request.ifr_name, "lo");
              return error_of(ioctl(socket(AF_INET, SOCK_STREAM, 0), SIOCGIFMTU, &request));
+         }},
+        {"not to wait",
+         [] {
+             const int made = socket(AF_INET, SOCK_STREAM, 0);
+             return error_of(fcntl(made, F_SETFL, fcntl(made, F_GETFL) | O_NONBLOCK));
          }},
         {"memory of a ring",
          [] {
