@@ -44,7 +44,12 @@ Gateway::Gateway(EventLoop& loop,
               }),
       deadlines_(loop, flights_, ends_, [this] { settle(); }),
       hop_sampler_(loop, trace_sources),
-      tracer_(loop, std::move(trace_sources), answers_, [this] { settle(); }),
+      // Half of what a client may leave unread.
+      tracer_(loop,
+              std::move(trace_sources),
+              answers_,
+              config.output_buffer_kib * 1024 / 2,
+              [this] { settle(); }),
       long_prompts_(
           model_,
           [this](auto& client, auto& request, const auto& ids) { on_read(client, request, ids); },

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace afd::daemon {
@@ -10,6 +12,8 @@ namespace {
 
 // A ring holds 4096 events: at 80,000 a second none was lost with this period.
 constexpr uint64_t kLookMs = 10;
+// Some 20 KiB: a client whose queue is short takes one of each worker.
+constexpr size_t kEventsPerMessage = 512;
 
 void add(const TraceEvent& event, client::TraceEvents& to) {
     client::TraceEvent& out = *to.add_events();
@@ -28,8 +32,13 @@ void add(const TraceEvent& event, client::TraceEvents& to) {
 Tracer::Tracer(EventLoop& loop,
                std::vector<TraceSource> sources,
                ClientAnswers& answers,
+               size_t queued_max,
                std::function<void()> flush)
-    : loop_(loop), answers_(answers), flush_(std::move(flush)), timer_(loop, [this] { look(); }) {
+    : loop_(loop),
+      answers_(answers),
+      queued_max_(queued_max),
+      flush_(std::move(flush)),
+      timer_(loop, [this] { look(); }) {
     add_sources(std::move(sources));
     taken_.reserve(schedule::kTraceEvents);
 }
@@ -104,15 +113,20 @@ void Tracer::look() {
 void Tracer::send(Worker& worker) {
     taken_.clear();
     worker.num_lost += worker.source.ring.take(worker.next, taken_);
-    if (taken_.empty() && worker.num_lost == 0) return;
-    client::Response response;
-    response.set_request_id(request_id_);
-    client::TraceEvents& events = *response.mutable_trace_events();
-    events.set_role(worker.source.role);
-    events.set_index(worker.source.index);
-    events.set_num_lost(std::exchange(worker.num_lost, 0));
-    for (const TraceEvent& event : taken_) add(event, events);
-    answers_.send(*client_, response);
+    std::span<const TraceEvent> left = taken_;
+    while ((!left.empty() || worker.num_lost > 0) && client_->queued_bytes() < queued_max_) {
+        client::Response response;
+        response.set_request_id(request_id_);
+        client::TraceEvents& events = *response.mutable_trace_events();
+        events.set_role(worker.source.role);
+        events.set_index(worker.source.index);
+        events.set_num_lost(std::exchange(worker.num_lost, 0));
+        const auto part = left.first(std::min(left.size(), kEventsPerMessage));
+        for (const TraceEvent& event : part) add(event, events);
+        left = left.subspan(part.size());
+        answers_.send(*client_, response);
+    }
+    worker.num_lost += left.size();
 }
 
 void Tracer::end() {

@@ -30,11 +30,13 @@ class Tracer {
   public:
     static constexpr uint64_t kDurationMsMax = 600'000;
 
+    // Events are queued while less than `queued_max` bytes are; more of them are counted as lost.
     // `flush` is called after answers were queued outside start() and cancel().
     // `answers` outlives the object.
     Tracer(EventLoop& loop,
            std::vector<TraceSource> sources,
            ClientAnswers& answers,
+           size_t queued_max,
            std::function<void()> flush);
     ~Tracer() { turn(false); }
 
@@ -68,6 +70,7 @@ class Tracer {
     EventLoop& loop_;
     std::vector<Worker> workers_;
     ClientAnswers& answers_;
+    const size_t queued_max_;
     const std::function<void()> flush_;
     Timer timer_;
     ClientSession* client_ = nullptr;  // Null: no trace is running.

@@ -106,6 +106,31 @@ TEST_F(TracerTest, TurnsTheWorkersOnAndStreamsWhatTheyDo) {
     EXPECT_EQ(num_events, 2u);
 }
 
+// Goal: who reads is not taken for one who does not, however much there is at once. Method: two
+// full rings, and a queue that is bounded by less. Oracle: the connection lives; what was not told
+// is counted.
+TEST_F(TracerTest, WhatIsTooMuchAtOnceIsCountedAndNotHeldAgainstTheClient) {
+    TestClient client(loop_, *gateway_);
+    client.send(trace(7, 200));
+    ASSERT_TRUE(run_until(loop_, [&] { return ring(0).is_on() && ring(1).is_on(); }));
+    for (const size_t worker : {0, 1}) {
+        for (uint64_t i = 1; i <= schedule::kTraceEvents; ++i) {
+            ring(worker).record({.start_ns = uint64_t{1} << 60,
+                                 .duration_ns = uint64_t{1} << 60,
+                                 .kind = TraceKind::kExperts});
+        }
+    }
+    wait_for(client, 7, client::Response::kDone);
+    uint64_t num_told = 0;
+    uint64_t num_lost = 0;
+    for (const client::Response& response : client.answers) {
+        num_told += static_cast<uint64_t>(response.trace_events().events_size());
+        num_lost += response.trace_events().num_lost();
+    }
+    EXPECT_GE(num_told, 512U);
+    EXPECT_GE(num_told + num_lost, schedule::kTraceEvents);
+}
+
 TEST_F(TracerTest, EndsByItself) {
     TestClient client(loop_, *gateway_);
     client.send(trace(1, 20));
