@@ -241,11 +241,16 @@ int afd_ops_run(afd_ops_call* call,
 void afd_ops_machine_limits(uint32_t num_threads,
                             double* bytes_per_second,
                             double* operations_per_second) {
-    afd::threads::ThreadPool threads(std::clamp(num_threads, 1u, kThreadsMax));
-    const afd::calls::MachineLimits limits =
-        afd::calls::machine_limits(afd::ops::best_numeric_class(), threads);
-    *bytes_per_second = limits.bytes_per_second;
-    *operations_per_second = limits.operations_per_second;
+    *bytes_per_second = 0;
+    *operations_per_second = 0;
+    try {
+        afd::threads::ThreadPool threads(std::clamp(num_threads, 1u, kThreadsMax));
+        const afd::calls::MachineLimits limits =
+            afd::calls::machine_limits(afd::ops::best_numeric_class(), threads);
+        *bytes_per_second = limits.bytes_per_second;
+        *operations_per_second = limits.operations_per_second;
+    } catch (const std::exception&) {  // No memory, or no threads: nothing is known.
+    }
 }
 
 void afd_ops_free(afd_ops_call* call) {

@@ -57,6 +57,11 @@ bool is_of_kind(const nlohmann::json& value, MemberType type) {
 }
 
 std::string text_of(const nlohmann::json& value) {
+    // Who writes it out recurses.
+    const auto is_nested = [](const auto& element) { return element.is_structured(); };
+    if (value.is_structured() && std::any_of(value.begin(), value.end(), is_nested)) {
+        return value.is_array() ? "a list of lists or objects" : "an object of lists or objects";
+    }
     return ops::excerpt(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 

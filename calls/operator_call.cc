@@ -240,11 +240,12 @@ Result<> OperatorCall::fill_windows(const TensorSpec& spec, void* request) {
         ops::OperatorCheck check(*spec_);
         check.tensor(spec.name, view);
         AFD_TRY(check.finish());
-        if (windows.size() + view.shape[0] > schedule::kSessionsMax) {
+        if (view.shape[0] > schedule::kSessionsMax - windows.size()) {
             return refuse(*spec_,
+                          // The sum may wrap.
                           fmt::format("{} has {} windows; at most {} are allowed",
                                       spec.name,
-                                      windows.size() + view.shape[0],
+                                      std::max(view.shape[0], windows.size() + view.shape[0]),
                                       schedule::kSessionsMax));
         }
         const size_t alignment = alignment_of(spec, view.dtype);

@@ -64,9 +64,17 @@ ThreadPool::ThreadPool(unsigned num_threads,
                        std::span<const uint32_t> cpus)
     : spin_us_(spin_us), yields_(yields), claim_(claim_word(0, kClosed)) {
     AFD_ASSERT(num_threads >= 1, "%u threads", num_threads);
+    // The kernel may refuse a thread, which throws: those that run end before their members go.
+    struct StopUnlessMade {
+        ThreadPool* pool;
+        ~StopUnlessMade() {
+            if (pool != nullptr) pool->stop();
+        }
+    } guard{this};
     for (unsigned thread = 1; thread < num_threads; ++thread) {
         helpers_.emplace_back([this, thread] { help(thread); });
     }
+    guard.pool = nullptr;
     for (unsigned thread = 0; thread < num_threads && !cpus.empty(); ++thread) {
         const Result<> pinned =
             pin(thread == 0 ? pthread_self() : helpers_[thread - 1].native_handle(),
@@ -76,6 +84,10 @@ ThreadPool::ThreadPool(unsigned num_threads,
 }
 
 ThreadPool::~ThreadPool() {
+    stop();
+}
+
+void ThreadPool::stop() {
     {
         const std::lock_guard lock(mutex_);
         // Read under the mutex, or by a spinning helper that needs nothing else.

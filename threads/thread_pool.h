@@ -46,6 +46,8 @@ class ThreadPool final : public ops::Parallel {
   private:
     using Body = ops::FunctionRef<void(size_t, unsigned)>;
 
+    // Ends the helpers.
+    void stop();
     void help(unsigned thread);
     void work(uint32_t epoch, unsigned thread);
     // Waits for an epoch other than `seen`; returns it.

@@ -271,10 +271,11 @@ void FusedMoe::put_weights_on(MoeInput& input, uint32_t batch) {
 // Sends the tokens from first_token_ on that fit.
 Result<> FusedMoe::dispatch(MoeTicket& ticket, uint32_t batch) {
     const ExclusiveStageTimer timer(profile_, MoeStage::kDispatch, MoeStage::kQuantise);
-    AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(ticket.input_, ticket.first_token_));
-    MoeInput dispatched = part_of(ticket.input_, ticket.first_token_, ticket.num_tokens_);
+    MoeInput whole = ticket.input_;
     // The stage computes them from the call's own rows.
-    if (shared_ != nullptr) dispatched.num_shared = 0;
+    if (shared_ != nullptr) whole.num_shared = 0;
+    AFD_ASSIGN(ticket.num_tokens_, tokens_at_once(whole, ticket.first_token_));
+    MoeInput dispatched = part_of(whole, ticket.first_token_, ticket.num_tokens_);
     if (config_.apply_router_weight_on_input) put_weights_on(dispatched, batch);
     AFD_ASSIGN(ticket.ticket_, prepare_finalize_->prepare_async(dispatched, batch));
     ticket.experts_done_ = false;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
@@ -63,6 +64,8 @@ void multiply_bf16(const Panel& p, uint16_t* packed) {
     pack_bf16(p, packed);
     const auto* x = static_cast<const Bf16*>(p.request.x.data);
     alignas(64) float tile[cpu::kTileFloats];
+    // Without depth there is nothing to multiply, and the sums are 0.
+    if (p.depth == 0) std::fill(std::begin(tile), std::end(tile), 0.0f);
     const size_t end = p.group.first_row + p.group.count;
     const cpu::Kernels& kernels = cpu::kernels(p.request.numeric_class);
     // At most as many rows as a tile of the class has; a row's bits do not depend on its tile.
@@ -76,7 +79,7 @@ void multiply_bf16(const Panel& p, uint16_t* packed) {
         arguments.panel_elements = panel_elements(p.depth);
         arguments.depth = p.depth;
         arguments.out = tile;
-        kernels.tile(arguments);
+        if (p.depth > 0) kernels.tile(arguments);
         for (size_t r = 0; r < num_rows; ++r) p.swiglu(row + r, tile + r * kPanelColumns);
     }
 }

@@ -162,7 +162,9 @@ Plan plan_of(const MoeInitRoutingV3Request& r) {
     const auto& range = r.active_expert_range;
     // May be nonsense here: the plan is made before the request was judged, only to name sizes in
     // messages.
-    plan.num_active = static_cast<size_t>(range.size() == 2 ? range[1] - range[0] : r.expert_num);
+    plan.num_active = range.size() == 2
+                          ? static_cast<size_t>(range[1]) - static_cast<size_t>(range[0])
+                          : static_cast<size_t>(r.expert_num);
     plan.num_rows = plan.num_slots;
     if (plan.is_drop_pad) {
         plan.num_rows = static_cast<size_t>(r.expert_num) * static_cast<size_t>(r.expert_capacity);

@@ -2,6 +2,7 @@
 
 #include "ops/two_phase/routing.h"
 
+#include <algorithm>
 #include <string>
 
 #include "ops/two_phase/entries.h"
@@ -72,9 +73,10 @@ void check_two_phase_routing(OperatorCheck& check, const TwoPhaseRouting& r) {
     if (r.expert_ids.rank == 2) {
         const auto num_tokens = static_cast<int64_t>(r.expert_ids.shape[0]);
         const auto num_slots = static_cast<int64_t>(slots_of_token(r));
-        check.require(num_slots == 0 || num_tokens <= INT32_MAX / num_slots,
+        // Tokens without slots are gone through, too.
+        check.require(num_tokens <= INT32_MAX / std::max<int64_t>(num_slots, 1),
                       "expert_ids has {} tokens of {} slots, shared experts included; at most "
-                      "2147483647 slots are allowed",
+                      "2147483647 of both are allowed",
                       with(num_tokens, num_slots));
     }
 }

@@ -309,8 +309,9 @@ def _set_sampling(message, given: dict) -> None:
         try:
             if _is_repeated(fields[name]):
                 target = getattr(message, name)
+                is_message = fields[name].message_type is not None
                 for each in value:
-                    if isinstance(each, dict):
+                    if is_message and isinstance(each, dict):
                         target.add(**each)
                     else:
                         target.append(each)

@@ -208,6 +208,14 @@ TensorView view_of(const std::string& name, const py::object& value) {
 }
 
 py::capsule bf16_capsule(const py::array& array) {
+    // As NumPy says of its own: this form of DLPack cannot say that memory is only read.
+    if (!array.writeable()) throw py::buffer_error("the array is read-only; give its copy()");
+    for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+        if (array.strides(axis) % 2 == 0) continue;
+        throw py::buffer_error(
+            "the array's elements are an odd number of bytes apart; give its "
+            "copy()");
+    }
     auto made = std::make_unique<Exported>();
     made->array = array;
     for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {

@@ -61,6 +61,16 @@ def test_views_point_into_the_memory_that_was_given():
         assert (view.data, view.dtype, view.shape) == (bits.ctypes.data, 0, (3, 4))
 
 
+def test_bf16_that_may_not_be_written_or_is_not_whole_is_not_exported():
+    read_only = np.zeros(4, np.uint16)
+    read_only.setflags(write=False)
+    with pytest.raises(BufferError, match="read-only"):
+        afd.bf16(read_only).__dlpack__()
+    odd = np.zeros(3, np.dtype([("a", "u1"), ("b", "<u2")]))["b"]
+    with pytest.raises(BufferError, match="odd number of bytes"):
+        afd.bf16(odd).__dlpack__()
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int32", "int64", "uint8"])
 def test_every_dtype_comes_through_dlpack(dtype):
     array = np.zeros((2, 3), dtype)

@@ -24,6 +24,12 @@ def test_names_values_and_kinds():
     assert refused(expert_num="four") == (
         'moe_init_routing_v3: expert_num is "four"; it must be an integer from -2^63 to 2^63 - 1',
         "expert_num")
+    nested = 1
+    for _ in range(500):
+        nested = [nested]
+    assert refused(expert_num=nested) == (
+        "moe_init_routing_v3: expert_num is a list of lists or objects; it must be an integer from "
+        "-2^63 to 2^63 - 1", "expert_num")
     text, parameter = refused(expert_num=2 ** 63)
     assert "expert_num is 9223372036854775808; it must be an integer" in text
     assert refused(expert_idx=IDS[:, :1].astype(np.int64)) == (
@@ -130,6 +136,11 @@ HUGE = [
     (lambda: afd.two_phase_layout(np.zeros((1, 1), np.int32), np.zeros((1, 1, 1, 2), np.int32),
                                   num_ranks=2 ** 20, num_local_experts=1, layer_id=0),
      "num_ranks is 1048576; allowed are 1 to 1024", afd.InvalidArgument, "num_ranks"),
+    # Nothing of it is in memory, and all of it would be gone through.
+    (lambda: afd.two_phase_layout(np.zeros((2 ** 60, 0), np.int32),
+                                  np.zeros((1, 1, 1, 2), np.int32), num_ranks=1,
+                                  num_local_experts=1, num_threads=2),
+     "at most 2147483647 of both are allowed", afd.InvalidArgument, "expert_ids"),
     (lambda: afd.ffn_to_attention(context()[0], np.zeros((2 ** 31, 0), np.uint8), *[None] * 5),
      "attention_windows has 2147483648 windows; at most 1024 are allowed", afd.InvalidArgument,
      "attention_windows"),

@@ -121,7 +121,7 @@ TEST_F(TwoPhaseRefuses, ShapesAndDtypesThatDoNotFit) {
     many.view = make_tensor<void>(many.bytes.data(), DType::kInt32, {size_t{1} << 30, 1});
     EXPECT_EQ(layout([&](Layout& r) { r.expert_ids = many.view; }),
               "two_phase_layout: expert_ids has 1073741824 tokens of 2 slots, shared experts "
-              "included; at most 2147483647 slots are allowed");
+              "included; at most 2147483647 of both are allowed");
     Tensor mask(DType::kBool, {2});
     EXPECT_EQ(
         layout([&](Layout& r) { r.active_mask = mask.view; }),
