@@ -255,7 +255,8 @@ void Gateway::on_closed(ClientSession& client) {
     sessions_.bury(client);
 }
 
-void Gateway::on_progress(ClientSession& /*client*/) {
+void Gateway::on_progress(ClientSession& client) {
+    resumables_.note_progress(client);
     settle();
 }
 

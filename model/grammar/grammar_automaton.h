@@ -38,7 +38,8 @@ class GrammarAutomaton {
     static constexpr size_t kPlacesMax = size_t{1} << 18;  // Of all states together.
     static constexpr size_t kListsMax = size_t{1} << 17;   // Of calls.
     static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state,
-    static constexpr size_t kWorkMax = size_t{1} << 22;    // and to all of them together.
+    // and to all of them together: where each place takes some, their number is the limit.
+    static constexpr size_t kWorkMax = size_t{1} << 24;
     // Calls within each other, two for a level of nesting; deeper texts are not allowed.
     static constexpr uint32_t kCallDepthMax = 128;
 

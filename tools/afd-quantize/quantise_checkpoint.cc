@@ -27,7 +27,7 @@ using model::StoredMatrix;
 using ops::WeightFormat;
 
 // Raised when the same job would give other bytes than before: then it is another job.
-constexpr int kRevision = 2;
+constexpr int kRevision = 3;
 
 // A task reads about so much as bf16; with what it makes of it a thread takes a few times as much.
 constexpr uint64_t kTaskBytes = uint64_t{2} << 20;

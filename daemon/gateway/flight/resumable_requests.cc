@@ -30,8 +30,8 @@ ResumableRequests::ResumableRequests(EventLoop& loop,
       }) {}
 
 std::optional<uint64_t> ResumableRequests::Entry::end_ms() const {
-    // Who has just come reads for a moment at least.
-    constexpr uint64_t kReaderMsMin = 1000;
+    // That a slow one has read shows after some hundred KiB.
+    constexpr uint64_t kReaderMsMin = 5000;
     if (!idle_since_ms) return std::nullopt;
     if (reader == nullptr) return *idle_since_ms + grace_ms;
     if (!has_ended) return std::nullopt;
@@ -211,6 +211,13 @@ bool ResumableRequests::pump() {
         if (entry.reader != nullptr) has_said |= pump(entry);
     }
     return has_said;
+}
+
+void ResumableRequests::note_progress(const ClientSession& client) {
+    if (num_readers_ == 0) return;
+    for (auto& [id, entry] : entries_) {
+        if (entry.reader == &client) entry.heard_ms = loop_.now_ms();
+    }
 }
 
 bool ResumableRequests::pump(Entry& entry) {

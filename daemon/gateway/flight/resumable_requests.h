@@ -77,6 +77,8 @@ class ResumableRequests {
 
     // Says to who has resumed what they take now; whether that was anything.
     bool pump();
+    // A client has read some of what was queued for it, of whatever.
+    void note_progress(const ClientSession& client);
     // Forgets what is too old or too much.
     void enforce_limits();
     // `on_time` comes in the next turn if something has changed since.
@@ -102,7 +104,7 @@ class ResumableRequests {
         ClientSession* reader = nullptr;
         uint64_t request_id = 0;
         uint64_t place = 0;
-        uint64_t heard_ms = 0;  // When it was last told anything, or came.
+        uint64_t heard_ms = 0;  // When it was last told anything or read anything, or came.
 
         // When it is forgotten; nothing: while it is heard, or runs and a connection has it.
         std::optional<uint64_t> end_ms() const;
