@@ -61,13 +61,17 @@ class WorkerSwitch {
     const Clock::time_point deadline_;
 };
 
-// Those that are named, or all: FFN workers first, since every session waits for them.
-Result<std::vector<GetContext>> chosen_workers(Client& client, const WorkerOptions& options) {
-    std::vector<GetContext> chosen;
+Result<std::vector<GetContext>> named_workers(const WorkerOptions& options) {
+    std::vector<GetContext> named;
     for (const std::string& worker : options.workers) {
-        AFD_ASSIGN(chosen.emplace_back(), parse_worker(worker));
+        AFD_ASSIGN(named.emplace_back(), parse_worker(worker));
     }
-    if (!options.all) return chosen;
+    return named;
+}
+
+// FFN workers first, since every session waits for them.
+Result<std::vector<GetContext>> all_workers(Client& client) {
+    std::vector<GetContext> chosen;
     AFD_ASSIGN(const Status status,
                client.status(Client::kReplyTimeout, &interrupt_cancellation()));
     for (const char* role : {"ffn", "attention"}) {
@@ -89,10 +93,15 @@ void print_done(const CommonOptions& common, const std::string& name, const std:
 }
 
 int run(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
+    auto workers = named_workers(options);
+    if (!workers.ok()) {
+        print_error(workers.error());
+        return kExitUsage;
+    }
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
-    const auto workers = chosen_workers(*client, options);
+    if (options.all) workers = all_workers(*client);
     if (!workers.ok()) return report_failure(common, workers.error(), !client->is_silent());
     for (const GetContext& worker : workers.value()) {
         WorkerSwitch one(*client, worker, Clock::now() + to_milliseconds(options.timeout_s));

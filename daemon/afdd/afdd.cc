@@ -70,7 +70,8 @@ ExitCode Afdd::run() {
         return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
     }
     if (const auto done = hire_crew(); !done.ok()) {
-        return fail(ExitCode::kInUse, done.error());
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
     }
     if (const auto done = create_gateway(); !done.ok()) {
         const bool in_use = done.error().code == Code::kAlreadyExists;

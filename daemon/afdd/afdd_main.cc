@@ -125,18 +125,19 @@ int run(int argc, char** argv) {
         }
         predecessor = std::move(met).value();
     }
+    const auto reload = [&line]() -> Result<Config> {
+        AFD_ASSIGN(const ResolvedConfig again, resolve_config(line->sources));
+        return again.config;
+    };
     if (!config.join.empty()) {
-        JoinedHost host(config, worker_directory(), std::move(notifier));
+        JoinedHost host(config, worker_directory(), std::move(notifier), reload);
         return static_cast<int>(host.run());
     }
     Afdd::Surroundings surroundings;
     surroundings.command_line = {argv, argv + argc};
     surroundings.worker_directory = worker_directory();
     surroundings.notifier = std::move(notifier);
-    surroundings.reload = [&line]() -> Result<Config> {
-        AFD_ASSIGN(const ResolvedConfig again, resolve_config(line->sources));
-        return again.config;
-    };
+    surroundings.reload = reload;
     Afdd afdd(config, std::move(surroundings), std::move(predecessor));
     return static_cast<int>(afdd.run());
 }

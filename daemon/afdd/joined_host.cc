@@ -7,6 +7,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "daemon/afdd/local_welcome.h"
 #include "daemon/cluster/cluster_protocol.h"
@@ -43,10 +44,14 @@ struct JoinedHost::Guest {
     Timer deadline;
 };
 
-JoinedHost::JoinedHost(Config config, std::string worker_directory, ServiceNotifier notifier)
+JoinedHost::JoinedHost(Config config,
+                       std::string worker_directory,
+                       ServiceNotifier notifier,
+                       std::function<Result<Config>()> reload)
     : config_(std::move(config)),
       worker_directory_(std::move(worker_directory)),
       notifier_(std::move(notifier)),
+      reload_(std::move(reload)),
       setup_(config_),
       retry_timer_(loop_, [this] { connector_->start(); }),
       beat_timer_(loop_, [this] { beat(); }),
@@ -74,11 +79,23 @@ ExitCode JoinedHost::run() {
     if (const auto done = setup_.open_model(); !done.ok()) {
         return fail(ExitCode::kModel, done.error());
     }
-    if (const auto done = open(); !done.ok()) return fail(ExitCode::kUsage, done.error());
+    if (const auto done = setup_.choose_kernels(); !done.ok()) {
+        return fail(ExitCode::kUsage, done.error());
+    }
+    if (const auto done = setup_.create_vocabulary(); !done.ok()) {
+        return fail(ExitCode::kSharedMemory, done.error());
+    }
+    if (const auto done = open(); !done.ok()) {
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+    }
     for (const int signal : {SIGTERM, SIGINT}) {
         signals_.push_back(
             std::make_unique<SignalWatcher>(loop_, signal, [this, signal] { on_signal(signal); }));
     }
+    signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [this] { reload(); }));
+    signals_.push_back(std::make_unique<SignalWatcher>(
+        loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text()); }));
     beat_timer_.start(kBeatMs, kBeatMs);
     connector_->start();
     loop_.run();
@@ -87,8 +104,6 @@ ExitCode JoinedHost::run() {
 }
 
 Result<> JoinedHost::open() {
-    AFD_TRY(setup_.choose_kernels());
-    AFD_TRY(setup_.create_vocabulary());
     const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
     AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
     AFD_ASSIGN(JoinAddress address, parse_join_address(config_.join));
@@ -356,6 +371,32 @@ Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& he
         return failed_precondition("this host starts its workers itself, when its leader asks");
     }
     return found->second->admit(channel);
+}
+
+// Workers have the leader's level.
+void JoinedHost::reload() {
+    const Result<Config> config = reload_();
+    if (!config.ok()) {
+        log::error("SIGHUP: nothing changes: {}", config.error().message);
+        return;
+    }
+    set_log_level(config.value().log_level);
+    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start",
+              config.value().log_level);
+}
+
+std::string JoinedHost::state_text() const {
+    nlohmann::json workers = nlohmann::json::array();
+    for (const auto& [place, seat] : seats_) {
+        workers.push_back({{"role", place.first == control::FFN ? "ffn" : "attention"},
+                           {"index", place.second},
+                           {"pid", seat->pid()}});
+    }
+    const nlohmann::json state = {{"leader", config_.join},
+                                  {"joined", leader_ != nullptr && has_joined_},
+                                  {"leaving", is_leaving_ || is_ending_},
+                                  {"workers", workers}};
+    return state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 void JoinedHost::on_signal(int signal) {

@@ -40,7 +40,11 @@ namespace afd::daemon {
 class JoinedHost final : private WorkerHost {
   public:
     // REQUIRES: config.join is set. `worker_directory`: where the worker programs are.
-    JoinedHost(Config config, std::string worker_directory, ServiceNotifier notifier);
+    // `reload`: the configuration as it is now, for SIGHUP.
+    JoinedHost(Config config,
+               std::string worker_directory,
+               ServiceNotifier notifier,
+               std::function<Result<Config>()> reload);
 
     ~JoinedHost() override;
 
@@ -80,6 +84,8 @@ class JoinedHost final : private WorkerHost {
     Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) override;
 
     void on_signal(int signal);
+    void reload();
+    std::string state_text() const;
     void leave(const char* why);
     void end(ExitCode code);
     void check_all_gone();
@@ -87,6 +93,7 @@ class JoinedHost final : private WorkerHost {
     const Config config_;
     const std::string worker_directory_;
     ServiceNotifier notifier_;
+    const std::function<Result<Config>()> reload_;
     EventLoop loop_;
     InstanceSetup setup_;
     std::optional<ClusterIdentity> identity_;

@@ -67,6 +67,9 @@ std::string MetricsView::text(const client::Status& status,
         snapshot.workers.push_back(counts(worker));
     }
     for (const auto& [index, counts] : ffn_.left) snapshot.left_ffn_workers.add(counts);
+    for (const auto& [index, counts] : attention_.left) {
+        snapshot.left_attention_workers.add(counts);
+    }
     snapshot.hops = hops;
     // As HTTP clients name it.
     const Config& config = layout_.config();

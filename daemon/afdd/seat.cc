@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_image.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
@@ -66,6 +67,9 @@ void Seat::begin() {
 Result<> Seat::start() {
     AFD_TRY(settings_.localise(welcome_));
     AFD_TRY(prepare_segments());
+    // What the process before has counted is with the leader already: said again before this one
+    // counts, it would be added twice.
+    Metrics(segments_->metrics()).start();
     AFD_ASSIGN(process_,
                WorkerProcess::spawn(loop_,
                                     settings_.executable,

@@ -2,6 +2,7 @@
 #include "daemon/config/option_topics.h"
 
 #include "daemon/config/choice_member.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/socket_path.h"
 
 namespace afd::daemon {
@@ -15,12 +16,23 @@ Result<> check_instance(const std::string& value) {
                  "must be 1 to " + std::to_string(kInstanceNameBytesMax) + " of a-z, 0-9 and '_'"};
 }
 
+// Workers and clients are told it as text.
+Result<> check_model_path(const std::string& value) {
+    if (model::is_valid_utf8(value)) return {};
+    return Error{Code::kInvalidArgument, "the path must be UTF-8; rename it, or link to it"};
+}
+
 }  // namespace
 
 std::vector<ConfigOption> instance_options() {
     using C = Config;
     return {
-        {"model", &C::model, "", "", "Directory of the model (config.json, *.safetensors)"},
+        {.name = "model",
+         .member = &C::model,
+         .default_text = "",
+         .unit = "",
+         .description = "Directory of the model (config.json, *.safetensors)",
+         .check = check_model_path},
         {.name = "instance",
          .member = &C::instance,
          .default_text = "default",

@@ -21,7 +21,9 @@ struct MetricsSnapshot {
     const RequestMetrics* requests = nullptr;  // Not owned.
     const HttpMetrics* http = nullptr;         // Not owned; null: HTTP is not served.
     std::vector<WorkerCounts> workers;         // Of each worker of the status.
-    WorkerCounts left_ffn_workers;             // Together, of those that a resize has ended.
+    // Together, of those that a resize has ended.
+    WorkerCounts left_ffn_workers;
+    WorkerCounts left_attention_workers;
     HopTimes hops;
     std::string model_name;
     uint32_t num_routed_experts = 0;  // Of an MoE layer; the keys behind them are shared experts.

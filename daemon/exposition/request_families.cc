@@ -49,9 +49,9 @@ void add_levels(const MetricsSnapshot& snapshot, FamilyList& families) {
                    1);
 }
 
-// Over all attention workers.
+// Over all attention workers, those that are there no more included.
 uint64_t sum_of(const MetricsSnapshot& snapshot, Counter counter) {
-    uint64_t sum = 0;
+    uint64_t sum = snapshot.left_attention_workers.counter(counter);
     for (size_t i = 0; i < snapshot.workers.size(); ++i) {
         if (snapshot.status.workers(static_cast<int>(i)).role() != "attention") continue;
         sum += snapshot.workers[i].counter(counter);
