@@ -88,7 +88,9 @@ TEST_F(RollingRestart, SaysWhichWorkerThereIsNot) {
         const Outcome unknown = afdctl({command, "--worker", "ffn7"});
         EXPECT_NE(unknown.exit_status, 0);
         EXPECT_THAT(unknown.output, HasSubstr("ffn"));
-        EXPECT_THAT(afdctl({command, "--worker", "expert1"}).output,
+        const Outcome none = afdctl({command, "--worker", "expert1"});
+        EXPECT_EQ(none.exit_status, 2);
+        EXPECT_THAT(none.output,
                     HasSubstr("--worker 'expert1' is no worker; give one as attention0 or ffn1"));
         EXPECT_THAT(afdctl({command}).output,
                     HasSubstr("which worker? give --worker ffn0, or --all"));

@@ -50,6 +50,26 @@ TEST(Service, TellsTheManagerOfItsLife) {
     EXPECT_EQ(instance.wait_exit(), 0);
 }
 
+// Goal: behind `afdctl stop` another afdd may have the name at once. Oracle: the kernel's word
+// about the process, which is a zombie or gone.
+TEST(Service, StopReturnsWhenAfddHasEnded) {
+    for (int i = 0; i < 3; ++i) {
+        Instance instance;
+        instance.wait_ready();
+        const Outcome stopped =
+            run_program({program("afdctl"), "stop", "--instance", instance.name()},
+                        instance.runtime_directory());
+        std::string state;
+        std::ifstream status("/proc/" + std::to_string(instance.pid()) + "/status");
+        for (std::string line; std::getline(status, line);) {
+            if (line.starts_with("State:")) state = line;
+        }
+        EXPECT_EQ(stopped.exit_status, 0) << stopped.output;
+        EXPECT_THAT(state, ::testing::AnyOf("", HasSubstr("zombie"), HasSubstr("dead")));
+        EXPECT_EQ(instance.wait_exit(), 0);
+    }
+}
+
 // Goal: a loop that stands still is no living service. Oracle: a stopped afdd says nothing.
 TEST(Service, FeedsNoWatchdogWhileItsLoopStandsStill) {
     NotifySocket manager;
