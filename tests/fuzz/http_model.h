@@ -22,7 +22,8 @@ inline daemon::ApiModel http_model() {
     model.vocab_size = daemon::kByteVocabulary;
     model.context_length = 512;
     model.tokenizer = &GatewayAround::tokenizer();
-    model.chat = std::make_shared<model::ChatmlTemplate>("", true, true);
+    model.chat =
+        std::make_shared<model::ChatmlTemplate>("", model::ChatmlThinking::kUnlessAsked, true);
     model.chat_end_ids = {daemon::kEndOfText};
     return model;
 }

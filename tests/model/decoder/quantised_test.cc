@@ -49,6 +49,7 @@ class QuantisedCheckpoint {
             {.shard_bytes = shard_bytes},
             uneven_ranges(ModelFiles::open(source_.path()).value().config()));
         EXPECT_TRUE(made.ok()) << made.error().message;
+        EXPECT_TRUE(directory.finish().ok());
     }
 
     std::string path() const { return target_.path() + "/model"; }
@@ -223,6 +224,7 @@ ModelFiles quantised_files(const test::TemporaryDirectory& source,
     const auto made = quantise_checkpoint(
         ModelFiles::open(source.path()).value(), wanted, directory, threads, [](uint64_t) {});
     EXPECT_TRUE(made.ok()) << made.error().message;
+    EXPECT_TRUE(directory.finish().ok());
     return ModelFiles::open(path).value();
 }
 
