@@ -9,9 +9,10 @@
 // depends on the logits, the tokens before and these alone, not on batch, threads or restarts
 // (promise 1).
 //
-// Candidates are ordered by (logit descending, id ascending), so ties are settled the same way
-// whatever algorithm finds them. logprob is the fp32 log-softmax of the raw logits, before any of
-// the above; the sum of its exponentials runs over ascending ids in double.
+// Where top-k or top-p cut, candidates are ordered by (logit descending, id ascending), so ties are
+// settled the same way whatever algorithm finds them; else the draw goes by ascending id. logprob
+// is the fp32 log-softmax of the raw logits, before any of the above; the sum of its exponentials
+// runs over ascending ids in double.
 //
 // Scratch for one row is allocated at construction; sampling allocates nothing unless it fails.
 // One thread at a time per object.

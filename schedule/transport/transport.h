@@ -21,8 +21,9 @@
 //   4. At attach: nothing that a predecessor put arrives any more, and the own words
 //      (descriptor flags, acknowledged rounds) are what stands at the peers. Memory that others
 //      put into outlives the process.
-//   5. Name it in attach.cc; run the protocol body and the lane tests over it. More of each step in
-//      docs/adding/transport.md.
+//   5. Choose it in daemon/worker/worker_transport.cc; run the protocol body and the lane tests
+//   over
+//      it. More of each step in docs/adding/transport.md.
 //
 // These are the bare accesses. The rules about when they may be used (R1, R4, R5, R10; R3 on the
 // FFN side) are carried by DispatchLane and ReadyScan, which the loops use.
