@@ -207,8 +207,10 @@ Result<> Afdd::open_doors() {
 // False: this afdd ends.
 bool Afdd::open_for_takeover() {
     if (const Result<> done = open_doors(); !done.ok()) {
-        fail(ExitCode::kInUse, done.error());
-        end(ExitCode::kInUse, kGraceMs);
+        const bool in_use = done.error().code == Code::kAlreadyExists;
+        const ExitCode code = in_use ? ExitCode::kInUse : ExitCode::kUsage;
+        fail(code, done.error());
+        end(code, kGraceMs);
         return false;
     }
     takeover_->on_ready(*doors_);

@@ -5,6 +5,7 @@
 
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
+#include "model/tokenizer/utf8.h"
 #include "model/weight_cache/weight_cache.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/segment.h"
@@ -75,7 +76,13 @@ Result<> InstanceSetup::choose_weight_cache() {
         return {};
     }
     weight_cache_directory_ = model::default_weight_cache_directory();
-    if (weight_cache_directory_.empty()) {
+    // Workers are told it as text.
+    if (!model::is_valid_utf8(weight_cache_directory_)) {
+        log::warn(
+            "packed weights are not kept: XDG_CACHE_HOME or HOME is no UTF-8; name a "
+            "directory with weight_cache");
+        weight_cache_directory_.clear();
+    } else if (weight_cache_directory_.empty()) {
         log::info(
             "packed weights are not kept: neither XDG_CACHE_HOME nor HOME is set; name a "
             "directory with weight_cache");

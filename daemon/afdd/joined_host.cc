@@ -373,7 +373,7 @@ Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& he
     return found->second->admit(channel);
 }
 
-// Workers have the leader's level.
+// Workers keep that of their start, until the leader is sent a SIGHUP.
 void JoinedHost::reload() {
     const Result<Config> config = reload_();
     if (!config.ok()) {

@@ -67,8 +67,8 @@ void Seat::begin() {
 Result<> Seat::start() {
     AFD_TRY(settings_.localise(welcome_));
     AFD_TRY(prepare_segments());
-    // What the process before has counted is with the leader already: said again before this one
-    // counts, it would be added twice.
+    // What the process before has counted was told at its end: said again before this one counts,
+    // it would be added twice.
     Metrics(segments_->metrics()).start();
     AFD_ASSIGN(process_,
                WorkerProcess::spawn(loop_,
@@ -219,14 +219,17 @@ void Seat::look() {
     if (is_same(view, seen_) && now_ms - said_ms_ < kBeatMs) return;
     seen_ = view;
     said_ms_ = now_ms;
+    const bool has_counts = now_ms - counted_ms_ >= kCountsMs;
+    if (has_counts) counted_ms_ = now_ms;
+    link_->send(sight(view, has_counts));
+}
+
+cluster::WorkerHostMessage Seat::sight(const schedule::HeartbeatView& view, bool has_counts) const {
     cluster::WorkerHostMessage message;
     const schedule::HeartbeatImage image = schedule::image_of(view);
     message.mutable_sight()->set_heartbeat(&image, sizeof(image));
-    if (now_ms - counted_ms_ >= kCountsMs) {
-        counted_ms_ = now_ms;
-        message.mutable_sight()->set_counts(metrics_image(segments_->metrics()));
-    }
-    link_->send(message);
+    if (has_counts) message.mutable_sight()->set_counts(metrics_image(segments_->metrics()));
+    return message;
 }
 
 void Seat::on_gone(const std::string& how) {
@@ -245,6 +248,8 @@ void Seat::on_gone(const std::string& how) {
         return;
     }
     if (link_ != nullptr) {
+        // What it has counted since the last look.
+        link_->send(sight(schedule::read_heartbeat(segments_->control().heartbeat_words()), true));
         cluster::WorkerHostMessage message;
         message.mutable_ended()->set_how(how);
         link_->send(message);

@@ -77,6 +77,7 @@ class Seat {
     void flush_worker();
     void balance();
     void look();
+    cluster::WorkerHostMessage sight(const schedule::HeartbeatView& view, bool has_counts) const;
     void on_gone(const std::string& how);
     void refuse(const Error& why);
 

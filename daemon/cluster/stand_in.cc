@@ -10,6 +10,7 @@
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_image.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
@@ -77,6 +78,8 @@ Result<> StandIn::map_segments() {
     };
     AFD_ASSIGN(control_, map(schedule::SegmentKind::kControl));
     AFD_ASSIGN(metrics_, map(schedule::SegmentKind::kMetrics));
+    // As every worker does that begins to count: what the one before has counted is noted already.
+    Metrics({metrics_.data(), metrics_.size()}).start();
     return {};
 }
 

@@ -3,6 +3,7 @@
 
 #include "daemon/config/choice_member.h"
 #include "daemon/config/cpu_plan.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/socket_path.h"
 
 namespace afd::daemon {
@@ -16,8 +17,10 @@ Result<> check_pin(const std::string& value) {
 }
 
 Result<> check_weight_cache(const std::string& value) {
-    if (value == "auto" || value == "off" || value.starts_with('/')) return {};
-    return Error{Code::kInvalidArgument, "must be auto, off, or a path that begins with /"};
+    const bool is_path = value.starts_with('/') && model::is_valid_utf8(value);
+    if (value == "auto" || value == "off" || is_path) return {};
+    return Error{Code::kInvalidArgument,
+                 "must be auto, off, or a path in UTF-8 that begins with /"};
 }
 
 Result<> check_socket(const std::string& value) {

@@ -12,7 +12,7 @@ namespace {
 
 // A ring holds 4096 events: at 80,000 a second none was lost with this period.
 constexpr uint64_t kLookMs = 10;
-// Some 20 KiB: a client whose queue is short takes one of each worker.
+// Some 20 KiB: a small part of what may be queued.
 constexpr size_t kEventsPerMessage = 512;
 
 void add(const TraceEvent& event, client::TraceEvents& to) {
@@ -67,7 +67,7 @@ Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client:
 void Tracer::set_sources(std::vector<TraceSource> sources) {
     if (is_on()) {
         turn(false);
-        for (Worker& worker : workers_) send(worker);
+        send_last();
     }
     workers_.clear();
     add_sources(std::move(sources));
@@ -115,24 +115,36 @@ void Tracer::send(Worker& worker) {
     worker.num_lost += worker.source.ring.take(worker.next, taken_);
     std::span<const TraceEvent> left = taken_;
     while ((!left.empty() || worker.num_lost > 0) && client_->queued_bytes() < queued_max_) {
-        client::Response response;
-        response.set_request_id(request_id_);
-        client::TraceEvents& events = *response.mutable_trace_events();
-        events.set_role(worker.source.role);
-        events.set_index(worker.source.index);
-        events.set_num_lost(std::exchange(worker.num_lost, 0));
         const auto part = left.first(std::min(left.size(), kEventsPerMessage));
-        for (const TraceEvent& event : part) add(event, events);
+        tell(worker, part);
         left = left.subspan(part.size());
-        answers_.send(*client_, response);
     }
     worker.num_lost += left.size();
+}
+
+void Tracer::tell(Worker& worker, std::span<const TraceEvent> part) {
+    client::Response response;
+    response.set_request_id(request_id_);
+    client::TraceEvents& events = *response.mutable_trace_events();
+    events.set_role(worker.source.role);
+    events.set_index(worker.source.index);
+    events.set_num_lost(std::exchange(worker.num_lost, 0));
+    for (const TraceEvent& event : part) add(event, events);
+    answers_.send(*client_, response);
+}
+
+// How many did not fit is told in any case: that is short.
+void Tracer::send_last() {
+    for (Worker& worker : workers_) {
+        send(worker);
+        if (worker.num_lost > 0) tell(worker, {});
+    }
 }
 
 void Tracer::end() {
     timer_.stop();
     turn(false);
-    for (Worker& worker : workers_) send(worker);
+    send_last();
     answers_.done(*std::exchange(client_, nullptr), request_id_);
 }
 

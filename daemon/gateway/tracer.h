@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,8 @@ class Tracer {
     void turn(bool on);
     void look();
     void send(Worker& worker);
+    void tell(Worker& worker, std::span<const TraceEvent> part);
+    void send_last();
     void end();
 
     EventLoop& loop_;

@@ -6,6 +6,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <stdexcept>
+
 #include "python/native/operator_call.h"
 #include "python/native/tensor_view.h"
 
@@ -27,6 +29,11 @@ py::tuple machine_limits(uint32_t num_threads) {
     {
         const py::gil_scoped_release released;
         afd_ops_machine_limits(num_threads, &bytes, &operations);
+    }
+    if (bytes == 0) {
+        throw std::runtime_error(
+            "the machine's limits could not be measured: no memory, or no "
+            "more threads");
     }
     return py::make_tuple(bytes, operations);
 }

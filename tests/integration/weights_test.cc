@@ -184,7 +184,8 @@ TEST(WeightCache, ADirectoryThatIsNamedMustBeUsable) {
     EXPECT_THAT(instance.log(), HasSubstr("set weight_cache to a directory of yours, or to off"));
     Instance relative({"--weight-cache", "cache"});
     EXPECT_EQ(relative.wait_exit(), 2);
-    EXPECT_THAT(relative.log(), HasSubstr("must be auto, off, or a path that begins with /"));
+    EXPECT_THAT(relative.log(),
+                HasSubstr("must be auto, off, or a path in UTF-8 that begins with /"));
 }
 
 }  // namespace

@@ -109,6 +109,26 @@ TEST_F(LongBodyTest, ClientThatIsGoneLeavesNothingBehind) {
     EXPECT_FALSE(instance_.has_next());
 }
 
+// Goal: what waits to be read counts, however often it is asked for. Method: a text of a tenth of
+// what all connections may hold, for 16 choices. Oracle: that connection alone is given up.
+TEST_F(LongBodyTest, TextsThatWaitToBeReadAreBounded) {
+    const auto small = connect();
+    small->post(kCompletions, json{{"prompt", std::string(6000, 'y')}, {"max_tokens", 1}}.dump());
+    const auto client = connect();
+    client->post(kCompletions,
+                 json{{"prompt", std::string(100'000, 'z')}, {"max_tokens", 1}, {"n", 16}}.dump());
+    thread_.release();
+    EXPECT_TRUE(run_until(loop_, [&] {
+        client->receive();
+        return client->is_closed;
+    }));
+    const uint64_t id = next_admitted();
+    say(id, "x");
+    end(id);
+    EXPECT_EQ(next(*small).status, 200);
+    EXPECT_EQ(services_->budget->bytes(), 0U);
+}
+
 TEST_F(LongBodyTest, ErrorsNameTheField) {
     thread_.release();
     const auto client = connect();
