@@ -233,7 +233,7 @@ class StructureTest(unittest.TestCase):
                 (of_schema({"type": "text"}), "#: type is \"text\""),
                 (of_schema({"description": "a" * 66000}), "at most 65536"),
                 (of_schema({"minItems": 99999, "items": {"type": "number"}}), "100000 steps"),
-                (of_schema({"$ref": "#"}), "leads back to itself"),
+                (of_schema({"$ref": "#"}), "#: no text that ends fits it"),
                 ({"ignore_eos": True, **of_schema({})}, "ignore_eos")):
             status, answer = self.ask(**fields)
             self.assertEqual(status, 400, answer)
