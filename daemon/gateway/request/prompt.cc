@@ -25,9 +25,9 @@ Result<> check_total(uint64_t num_prompt_tokens, uint32_t max_tokens, const Toke
     if (num_prompt_tokens + std::max<uint64_t>(1, max_tokens) <= limit.tokens) return {};
     if (max_tokens == 0) {
         return invalid_argument(
-            "the prompt has {} tokens: at most {} fit, {}, with one more behind it; send a "
+            "the prompt has {} tokens: at most {} fit, {}, with the one that is generated; send a "
             "shorter prompt",
-            with(num_prompt_tokens, limit.tokens - 1, limit.what));
+            with(num_prompt_tokens, limit.tokens, limit.what));
     }
     return invalid_argument(
         "the prompt has {} tokens and max_tokens is {}: together at most {} fit, {}",

@@ -101,8 +101,8 @@ TEST_F(RequestTest, RefusalsNameTheFieldTheValueAndTheLimit) {
     wish_.set_text(std::string(100, 'a'));
     EXPECT_EQ(
         refusal(),
-        "the prompt has 100 tokens: at most 99 fit, the context length of the model, with one "
-        "more behind it; send a shorter prompt");
+        "the prompt has 100 tokens: at most 100 fit, the context length of the model, with the "
+        "one that is generated; send a shorter prompt");
     wish_.set_text("abc");
     wish_.set_max_tokens(4294967295U);
     EXPECT_THAT(refusal(), HasSubstr("at most 100 fit"));
