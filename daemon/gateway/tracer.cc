@@ -103,8 +103,8 @@ void Tracer::turn(bool on) {
 void Tracer::look() {
     if (loop_.now_ms() >= end_ms_) {
         end();
-        // A client that is slow loses events, which are counted, instead of growing afdd's memory.
     } else if (client_->queued_bytes() == 0) {
+        // A client that is slow loses events, which are counted, instead of growing afdd's memory.
         for (Worker& worker : workers_) send(worker);
     }
     flush_();

@@ -13,7 +13,31 @@ namespace {
 
 using testing::HasSubstr;
 
-using ResumableLimitsTest = ResumableRequestsTest;
+class ResumableLimitsTest : public ResumableRequestsTest {
+  protected:
+    struct Late {
+        MemorySession& session;
+        uint64_t id;  // The worker's.
+    };
+
+    // Asks with request_id 1 and goes; half of missed_ comes before that and half after it, in all
+    // more than the half of output_buffer_kib. Then another session takes 2000 bytes of it, as
+    // request `request_id`.
+    Late resume_late(const client::Request& request, uint64_t request_id) {
+        MemorySession& first = open();
+        first.ask(request);
+        const uint64_t id = instance_.next().second.admit().sequence_id();
+        say(id, missed_.substr(0, missed_.size() / 2));
+        first.close();
+        say(id, missed_.substr(missed_.size() / 2));
+        MemorySession& second = open();
+        second.read(2000);
+        resume(second, request_id, resume_id(first, 1), 0);
+        return {second, id};
+    }
+
+    const std::string missed_ = std::string(2200, 'm');
+};
 
 TEST_F(ResumableLimitsTest, OutputBeyondWhatIsKeptEndsADetachedRequestWithAnError) {
     MemorySession& first = open();
@@ -48,18 +72,8 @@ TEST_F(ResumableLimitsTest, AConnectedOneKeepsTheNewest) {
 // Goal: to catch up with much, slowly, is not to read too slowly. Method: more than half of
 // output_buffer_kib was missed, and the client takes it in parts while tokens go on coming.
 TEST_F(ResumableLimitsTest, AClientThatCatchesUpSlowlyLosesNothing) {
-    MemorySession& first = open();
-    first.ask(wordy(1));
-    const uint64_t id = instance_.next().second.admit().sequence_id();
-    std::string text(1100, 'm');
-    say(id, text);
-    const std::string name = resume_id(first, 1);
-    first.close();
-    say(id, text);
-    text += text;
-    MemorySession& second = open();
-    second.read(2000);
-    resume(second, 1, name, 0);
+    const auto [second, id] = resume_late(wordy(1), 1);
+    std::string text = missed_;
     EXPECT_LE(second.queued_bytes(), 33U * 1024);
     for (int i = 0; i < 100; ++i) {
         say(id, "n");
@@ -75,16 +89,7 @@ TEST_F(ResumableLimitsTest, AClientThatCatchesUpSlowlyLosesNothing) {
 
 // The name of what is still being told is taken.
 TEST_F(ResumableLimitsTest, NobodyBeginsAnotherUnderTheNameOfWhatHeIsTold) {
-    MemorySession& first = open();
-    first.ask(wordy(1));
-    const uint64_t id = instance_.next().second.admit().sequence_id();
-    say(id, std::string(1100, 'm'));
-    const std::string name = resume_id(first, 1);
-    first.close();
-    say(id, std::string(1100, 'm'));
-    MemorySession& second = open();
-    second.read(2000);
-    resume(second, 5, name, 0);
+    MemorySession& second = resume_late(wordy(1), 5).session;
     second.ask(generate(5, "abc", 10));
     EXPECT_FALSE(instance_.has_next());
     second.read(MemorySession::kReadsAll);
@@ -98,18 +103,9 @@ TEST_F(ResumableLimitsTest, NobodyBeginsAnotherUnderTheNameOfWhatHeIsTold) {
 // not come: an afdd that is replaced would wait for him for ever. Oracle: what is kept, and the
 // error behind what he has.
 TEST_F(ResumableLimitsTest, WhoResumesAndReadsNothingIsNotWaitedForForEver) {
-    MemorySession& first = open();
     client::Request request = wordy(1);
     request.mutable_generate()->set_resumable_ms(50);
-    first.ask(request);
-    const uint64_t id = instance_.next().second.admit().sequence_id();
-    say(id, std::string(1100, 'm'));
-    const std::string name = resume_id(first, 1);
-    first.close();
-    say(id, std::string(1100, 'm'));
-    MemorySession& second = open();
-    second.read(2000);
-    resume(second, 1, name, 0);
+    const auto [second, id] = resume_late(request, 1);
     end(id);
     ASSERT_GT(gateway_->status().kept_bytes(), 0U);
     ASSERT_TRUE(run_until(loop_, [&] { return gateway_->status().kept_bytes() == 0; }));
