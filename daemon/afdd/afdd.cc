@@ -47,8 +47,7 @@ ExitCode Afdd::run() {
     const auto taken = takeover_ == nullptr ? setup_.take_instance()
                                             : setup_.take_instance_from(takeover_->predecessor());
     if (!taken.ok()) {
-        const bool in_use = taken.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, taken.error());
+        return fail(exit_code_of_taking(taken.error().code), taken.error());
     }
     if (const auto done = setup_.open_model(); !done.ok()) {
         return fail(ExitCode::kModel, done.error());
@@ -66,16 +65,13 @@ ExitCode Afdd::run() {
         return fail(ExitCode::kSharedMemory, done.error());
     }
     if (const auto done = open_to_hosts(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+        return fail(exit_code_of_taking(done.error().code), done.error());
     }
     if (const auto done = hire_crew(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+        return fail(exit_code_of_taking(done.error().code), done.error());
     }
     if (const auto done = create_gateway(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+        return fail(exit_code_of_taking(done.error().code), done.error());
     }
     serve();
     return exit_code_;
@@ -207,8 +203,7 @@ Result<> Afdd::open_doors() {
 // False: this afdd ends.
 bool Afdd::open_for_takeover() {
     if (const Result<> done = open_doors(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        const ExitCode code = in_use ? ExitCode::kInUse : ExitCode::kUsage;
+        const ExitCode code = exit_code_of_taking(done.error().code);
         fail(code, done.error());
         end(code, kGraceMs);
         return false;

@@ -73,8 +73,7 @@ ExitCode JoinedHost::fail(ExitCode code, const Error& error) {
 
 ExitCode JoinedHost::run() {
     if (const auto done = setup_.take_instance(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+        return fail(exit_code_of_taking(done.error().code), done.error());
     }
     if (const auto done = setup_.open_model(); !done.ok()) {
         return fail(ExitCode::kModel, done.error());
@@ -86,8 +85,7 @@ ExitCode JoinedHost::run() {
         return fail(ExitCode::kSharedMemory, done.error());
     }
     if (const auto done = open(); !done.ok()) {
-        const bool in_use = done.error().code == Code::kAlreadyExists;
-        return fail(in_use ? ExitCode::kInUse : ExitCode::kUsage, done.error());
+        return fail(exit_code_of_taking(done.error().code), done.error());
     }
     for (const int signal : {SIGTERM, SIGINT}) {
         signals_.push_back(

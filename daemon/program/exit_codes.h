@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "proto/status.h"
+
 namespace afd::daemon {
 
 enum class ExitCode : int {
@@ -32,5 +34,11 @@ inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
     {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled"},
     {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready"},
 }};
+
+// Why afdd could not take a name, an address or a socket: another has it, or it is configured
+// wrong.
+constexpr ExitCode exit_code_of_taking(Code why) {
+    return why == Code::kAlreadyExists ? ExitCode::kInUse : ExitCode::kUsage;
+}
 
 }  // namespace afd::daemon
