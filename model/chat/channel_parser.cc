@@ -12,6 +12,9 @@ namespace {
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kAnalysis = "analysis";
+// What is longer is no header: otherwise a model that never ends one would be looked through anew
+// with each token.
+constexpr size_t kHeaderBytesMax = 1024;
 // Of a message, and in front of the next one's header.
 constexpr std::array<std::string_view, 3> kEnds = {"<|end|>", "<|call|>", "<|return|>"};
 // Of the next header, where a model leaves out the end.
@@ -88,17 +91,20 @@ std::vector<ChatEvent> ChannelParser::finish() {
 }
 
 bool ChannelParser::advance(std::vector<ChatEvent>& events) {
-    return is_in_message_ ? advance_message(events) : advance_header();
+    return is_in_message_ ? advance_message(events) : advance_header(events);
 }
 
-bool ChannelParser::advance_header() {
+bool ChannelParser::advance_header(std::vector<ChatEvent>& events) {
     const size_t end = pending_.find(kMessage);
     const bool may_be = may_be_header(pending_);
-    if (may_be && end == std::string::npos) return false;
-    const bool is_header = may_be && end != std::string::npos;
+    const bool is_header = may_be && end <= kHeaderBytesMax;
+    if (may_be && !is_header && pending_.size() < kHeaderBytesMax + kMessage.size()) return false;
     const std::string_view header = std::string_view(pending_).substr(0, is_header ? end : 0);
     kind_ = is_thought(header) ? ChatEvent::Kind::kReasoning : ChatEvent::Kind::kContent;
-    if (is_header) pending_.erase(0, end + kMessage.size());
+    // Of what is too long the first byte is said, so that its mark begins no header again.
+    const size_t num_said = may_be && !is_header ? 1 : 0;
+    add(kind_, std::string_view(pending_).substr(0, num_said), events);
+    pending_.erase(0, is_header ? end + kMessage.size() : num_said);
     is_in_message_ = true;
     return true;
 }

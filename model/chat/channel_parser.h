@@ -8,7 +8,7 @@
 // The prompt has ended with the first <|start|>assistant. What is in `analysis` is thought; all
 // else is said: `final`, and `commentary`, in which it announces what it does. The form is that of
 // OpenAI's "harmony response format"; calls of tools, which are messages to a function, are not
-// built in, and are said, too.
+// built in, and are said, too. What begins like a header and has 1 KiB without an end is said.
 //
 // Events depend on the text alone, as those of an OutputParser.
 
@@ -30,7 +30,7 @@ class ChannelParser {
   private:
     // One step; false: more text is needed.
     bool advance(std::vector<ChatEvent>& events);
-    bool advance_header();
+    bool advance_header(std::vector<ChatEvent>& events);
     bool advance_message(std::vector<ChatEvent>& events);
 
     bool is_in_message_ = false;

@@ -77,6 +77,27 @@ TEST(ChannelParser, InWhateverPartsItComes) {
     }
 }
 
+// A header has at most 1024 bytes: what is longer is said, and what comes behind it is read again.
+TEST(ChannelParser, AHeaderWithoutAnEndIsSaid) {
+    const std::string behind = "<|message|>b<|end|><|channel|>analysis<|message|>c";
+    for (const std::string& begin : {std::string("<|channel|>final "), std::string(" to=f ")}) {
+        const std::string longest = begin + std::string(1024 - begin.size(), 'x');
+        for (const std::string& header : {longest, longest + "x"}) {
+            const bool is_header = header.size() == 1024;
+            const std::string text = header + behind;
+            const std::string expected = is_header ? "c:br:c" : "c:" + header + "<|message|>br:c";
+            std::vector<std::string> bytes;
+            for (const char byte : text) bytes.emplace_back(1, byte);
+            EXPECT_EQ(told({text}), expected);
+            EXPECT_EQ(told(bytes), expected);
+            for (size_t i = 1000; i < text.size(); ++i) {
+                EXPECT_EQ(told({text.substr(0, i), text.substr(i)}), expected) << i;
+            }
+        }
+    }
+    EXPECT_EQ(told({std::string(5000, ' ') + "<|channel|>"}), "c:" + std::string(5000, ' '));
+}
+
 TEST(ChannelParser, TellsWhatIsCertainAtOnce) {
     ChannelParser parser;
     const auto one = parser.append("<|channel|>final<|message|>Yes<|e");
