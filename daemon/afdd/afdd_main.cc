@@ -48,7 +48,7 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     const std::string& directory = config.model;
     // Without a model there is nothing to look at; starting says what to give.
     if (directory.empty()) return ExitCode::kOk;
-    const Result<std::string> model = check_model(directory, config.kv_dtype);
+    const Result<std::string> model = check_model(directory, config.kv_dtype, config.int4_rows);
     if (!model.ok()) {
         std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
         return ExitCode::kModel;

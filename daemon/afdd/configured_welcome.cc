@@ -62,6 +62,7 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
     welcome.set_instance(config.instance);
     welcome.set_kv_tokens(config.kv_tokens);
     welcome.set_residual_fp32(config.residual == model::ResidualType::kFp32);
+    welcome.set_int4_with_int8_rows(config.int4_rows == ops::Int4Rows::kInt8);
     welcome.set_max_sequences(static_cast<uint32_t>(config.max_sequences));
     welcome.set_prefix_cache(config.prefix_cache);
     welcome.set_kv_dtype(to_wire(config.kv_dtype));

@@ -222,6 +222,7 @@ Result<InstanceNeeds> needs_of(const Config& config) {
     if (config.model.empty()) return needs;
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
     files.set_residual(config.residual);
+    AFD_TRY(files.set_int4_rows(config.int4_rows));
     AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     needs.weight_bytes = files.tensors().total_bytes();

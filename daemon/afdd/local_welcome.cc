@@ -54,6 +54,7 @@ Result<schedule::WorkerSegments> LocalWelcome::create_segments(
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
     files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
                                                : model::ResidualType::kBf16);
+    AFD_TRY(files.set_int4_rows(int4_rows_of(welcome)));
     const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
     if (!numeric_class) {
         return failed_precondition("numeric class {} is not known here",

@@ -68,8 +68,11 @@ Result<std::string> line_of(const Result<Part>& part, const std::string& present
 
 }  // namespace
 
-Result<std::string> check_model(const std::string& directory, ops::KvDtype kv) {
-    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(directory, kv));
+Result<std::string> check_model(const std::string& directory,
+                                ops::KvDtype kv,
+                                ops::Int4Rows int4_rows) {
+    AFD_ASSIGN(model::ModelConfig config, model::load_model_config(directory, kv));
+    AFD_TRY(model::set_int4_rows(int4_rows, config.quantisation));
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
     const auto tensors = model::TensorStore::open(directory);

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "proto/status.h"
 
@@ -15,6 +16,8 @@ namespace afd::daemon {
 // tokenizer yet is a line, not an error: a checkpoint may be judged by its config.json before it is
 // downloaded.
 // Errors: those of the model's files; the message names file, key or tensor, and what is supported.
-Result<std::string> check_model(const std::string& directory, ops::KvDtype kv);
+Result<std::string> check_model(const std::string& directory,
+                                ops::KvDtype kv,
+                                ops::Int4Rows int4_rows);
 
 }  // namespace afd::daemon

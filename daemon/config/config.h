@@ -11,6 +11,7 @@
 
 #include "daemon/config/choices.h"
 #include "model/checkpoint/residual_type.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "schedule/dispatch/dispatch_lane.h"
 #include "schedule/dispatch/ffn_scheduler.h"
@@ -55,6 +56,7 @@ struct Config {
     uint64_t ffn_threads = 0;
     std::string numeric_class;
     model::ResidualType residual = model::kServingResidual;
+    ops::Int4Rows int4_rows = ops::Int4Rows::kBf16;
     uint64_t spin_us = 0;
     schedule::RouterPlacement router = schedule::RouterPlacement::kAttention;
     SharedExperts shared_experts = SharedExperts::kFfn;

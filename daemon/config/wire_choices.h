@@ -5,6 +5,7 @@
 // program's plus one, because 0 is what a field has that nobody set.
 
 #include "daemon/config/choices.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
@@ -25,6 +26,11 @@ control::SharedExperts to_wire(SharedExperts side);
 control::RowDtype to_wire(schedule::RowDtype dtype);
 control::FfnPolicy to_wire(schedule::FfnPolicy policy);
 control::KvDtype to_wire(ops::KvDtype dtype);
+
+// What int4 experts multiply.
+inline ops::Int4Rows int4_rows_of(const control::Welcome& welcome) {
+    return welcome.int4_with_int8_rows() ? ops::Int4Rows::kInt8 : ops::Int4Rows::kBf16;
+}
 
 // Errors: kDataLoss, a value that is not known here.
 Result<schedule::RouterPlacement> from_wire(control::Router router);

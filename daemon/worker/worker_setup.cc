@@ -57,6 +57,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
     files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
                                                : model::ResidualType::kBf16);
+    AFD_TRY(files.set_int4_rows(int4_rows_of(welcome)));
     // The worker opens the files itself. A checkpoint that was replaced since afdd started would
     // give tokens of another model.
     if (files.identity() != welcome.model_identity()) {

@@ -10,7 +10,8 @@ std::string describe(const QuantisationConfig& quantisation) {
                    : std::string(what) + " " + std::string(ops::name_of(format));
     };
     const std::string experts =
-        part("experts", quantisation.experts) + (quantisation.smooth ? " smooth" : "");
+        part("experts", quantisation.experts) + (quantisation.smooth ? " smooth" : "") +
+        (quantisation.int4_rows == ops::Int4Rows::kInt8 ? " with int8 rows" : "");
     const std::string attention = part("attention", quantisation.attention);
     const std::string kv = quantisation.kv == ops::KvDtype::kBf16
                                ? std::string()

@@ -20,6 +20,7 @@
 #include "model/checkpoint/tensor_names.h"
 #include "ops/attention/rope.h"
 #include "ops/format/expert_activation.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/format/weight_format.h"
 
@@ -41,12 +42,15 @@ struct QuantisationConfig {
     ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
     ops::WeightFormat attention = ops::WeightFormat::kBf16;  // One of the attention's formats().
     bool smooth = false;  // int8 experts have smooth scales (model/checkpoint/expert_tensors.h).
-    ops::KvDtype kv = ops::KvDtype::kBf16;  // Not of the checkpoint: ModelFiles::open() is told.
+    // Not of the checkpoint: ModelFiles is told.
+    ops::KvDtype kv = ops::KvDtype::kBf16;
+    ops::Int4Rows int4_rows = ops::Int4Rows::kBf16;
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
 };
 
-// "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8, kv int8".
+// "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8, kv int8",
+// "experts int4-g32 with int8 rows".
 std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {

@@ -269,6 +269,7 @@ Result<LoadedExperts> load_experts(const ModelFiles& files,
     AFD_TRY(check_slots(files.config(), slots));
     LoadedExperts loaded;
     loaded.table = ops::ExpertTable(num_keys, files.config().hidden, files.config().activation);
+    loaded.table.set_int4_rows(files.config().quantisation.int4_rows);
     SlotsByLayer layers = by_layer(slots);
     if (cache.is_on()) {
         AFD_ASSIGN(layers,

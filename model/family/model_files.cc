@@ -136,6 +136,21 @@ Result<GenerationConfig> load_generation_config(const std::string& directory,
     return parse_generation_config(text.ok() ? text.value() : std::string(), config, path);
 }
 
+Result<> set_int4_rows(ops::Int4Rows rows, QuantisationConfig& quantisation) {
+    if (rows != ops::Int4Rows::kBf16 && !ops::is_int4(quantisation.experts)) {
+        return invalid_argument(
+            "int4_rows = '{}': the model's experts are {}, and only int4 ones take such rows; "
+            "leave int4_rows at 'bf16', or quantise the model with afd-quantize --experts int4",
+            with(ops::name_of(rows), ops::name_of(quantisation.experts)));
+    }
+    quantisation.int4_rows = rows;
+    return {};
+}
+
+Result<> ModelFiles::set_int4_rows(ops::Int4Rows rows) {
+    return model::set_int4_rows(rows, config_.quantisation);
+}
+
 std::string ModelFiles::unused_text() const {
     size_t count = 0;
     uint64_t bytes = 0;

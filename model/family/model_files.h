@@ -29,6 +29,10 @@ class ModelFiles {
     // The residual stream's type, before anything is loaded; bf16 if nobody says otherwise.
     void set_residual(ResidualType type) { config_.residual = type; }
 
+    // What int4 experts multiply, before anything is loaded; bf16 if nobody says otherwise.
+    // Errors: kInvalidArgument: int8 for experts that are not int4.
+    Result<> set_int4_rows(ops::Int4Rows rows);
+
     const std::string& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }
     const GenerationConfig& generation() const { return generation_; }
@@ -55,6 +59,9 @@ class ModelFiles {
 // The configuration alone, for callers that need no weights (config.json of `directory`).
 Result<ModelConfig> load_model_config(const std::string& directory,
                                       ops::KvDtype kv = ops::KvDtype::kBf16);
+
+// ModelFiles::set_int4_rows, for a configuration alone.
+Result<> set_int4_rows(ops::Int4Rows rows, QuantisationConfig& quantisation);
 
 // The generation defaults alone; the file is optional.
 Result<GenerationConfig> load_generation_config(const std::string& directory,

@@ -201,6 +201,7 @@ ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix) {
     if (matrix.empty()) return {};
     if (matrix.format == ops::WeightFormat::kInt8) return matrix.int8_weight();
     if (matrix.format == ops::WeightFormat::kFp8Block128) return matrix.fp8_weight();
+    if (ops::is_int4(matrix.format)) return matrix.int4_weight();
     return matrix.bf16_rows();
 }
 

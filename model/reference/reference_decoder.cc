@@ -74,9 +74,10 @@ void multiply_gate(const Matrix& x, const std::vector<float>& gate, Rounding rou
     }
 }
 
-// int4 and mxfp4 become the bf16 values that they stand for.
-void dequantise_nibbles(StoredMatrix& matrix) {
+// int4 and mxfp4 become the bf16 values that they stand for, unless the rows are int8.
+void dequantise_nibbles(const QuantisationConfig& quantisation, StoredMatrix& matrix) {
     if (!ops::has_nibbles(matrix.format)) return;
+    if (quantisation.int4_rows == ops::Int4Rows::kInt8) return;
     const std::vector<float> values = matrix.values();
     StoredMatrix wide{.num_outputs = matrix.num_outputs, .depth = matrix.depth};
     for (const float value : values) wide.bf16.push_back(ops::from_float(value));
@@ -96,7 +97,7 @@ Result<Layer> read_layer(const ModelFiles& files, uint32_t index) {
     for (uint32_t expert = 0; expert < num_experts; ++expert) {
         AFD_ASSIGN(auto tensors, read_expert_tensors(files.tensors(), config, index, expert));
         for (StoredMatrix* matrix : {&tensors.gate, &tensors.up, &tensors.down}) {
-            dequantise_nibbles(*matrix);
+            dequantise_nibbles(config.quantisation, *matrix);
         }
         layer.experts.push_back(std::move(tensors));
     }
@@ -161,12 +162,13 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
                                                       .up_bias = expert.bias.up,
                                                       .down_bias = expert.bias.down},
                                                      rounding));
-        const bool is_int8 =
-            rounding == Rounding::kBf16 && expert.gate.format == ops::WeightFormat::kInt8;
-        multiply_gate(is_int8 ? through_int8(x, expert.smooth) : x,
-                      expert.output_gate,
-                      rounding,
-                      outputs.back());
+        const bool has_int8_rows = expert.gate.format == ops::WeightFormat::kInt8 ||
+                                   config.quantisation.int4_rows == ops::Int4Rows::kInt8;
+        multiply_gate(
+            rounding == Rounding::kBf16 && has_int8_rows ? through_int8(x, expert.smooth) : x,
+            expert.output_gate,
+            rounding,
+            outputs.back());
     }
     const bool is_moe = !layer.router.gate.empty();
     ops::reference::GatingOutput choice;

@@ -25,6 +25,7 @@
 #include "ops/format/expert_activation.h"
 #include "ops/format/numeric_class.h"
 #include "ops/format/packed_shape.h"
+#include "ops/format/w4a8_rows.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/fp16.h"
 
@@ -49,6 +50,8 @@ struct TileShape {
     // The same of fp8_tile, unpack_fp8, tile and add_block.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
+    // Of w4a8_tile at most. A product of more passes its rows block by block.
+    size_t w4a8_rows = 0;
 
     static constexpr size_t kAllRows = std::numeric_limits<size_t>::max();
 
@@ -133,6 +136,9 @@ struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
 // way has 1.11 times the speed already (Zen 4), and with four and more none is faster (Zen 5).
 inline constexpr size_t kInt4NearRows = 1;
 
+// The same of int4 weights with int8 rows, which cost fewer.
+inline constexpr size_t kW4a8NearRows = 4;
+
 // Bits of a scale that are 0 in a short one: at most five significant bits.
 inline constexpr int kInt4LongBf16Bits = 0x7;
 inline constexpr int kInt4LongFp16Bits = 0x3f;
@@ -141,6 +147,25 @@ struct Int4TileArguments : TileOf<Bf16, std::byte, float> {
     size_t group_size = 0;
     bool has_fp16_scales = false;
     bool is_mxfp4 = false;  // Nibbles are e2m1, and every scale is a short one in bf16.
+};
+
+// Rows of W4a8Rows (ops/format/w4a8_rows.h) and an int4 panel. The sums lack the row's scale.
+struct W4a8TileArguments : TileOf<int8_t, std::byte, float> {
+    size_t group_size = 0;
+    bool has_fp16_scales = false;
+
+    // Of row r: what the sums of its groups begin with.
+    [[gnu::always_inline]] const int32_t* group_starts(size_t r) const {
+        return reinterpret_cast<const int32_t*>(x + r * x_stride + w4a8_values_bytes(depth));
+    }
+};
+
+// A row of W4a8Rows from its values in order.
+struct ArrangeArguments {
+    const int8_t* q = nullptr;  // [depth]
+    size_t depth = 0;
+    size_t group_size = 0;  // 32 or 64
+    int8_t* row = nullptr;  // out [w4a8_row_bytes(depth, group_size)], at a multiple of 4
 };
 
 struct UnpackArguments {
@@ -327,6 +352,9 @@ struct Kernels {
     // out = x · Wᵀ for one tile, in the class's order for int4 and mxfp4 weights. For
     // shape.int4_rows > 0.
     void (*int4_tile)(const Int4TileArguments& arguments);
+    // out = the sums of Int4Rows::kInt8 (ops/format/int4_rows.h), the same bits in every class.
+    void (*w4a8_tile)(const W4a8TileArguments& arguments);
+    void (*arrange_w4a8)(const ArrangeArguments& arguments);
     // out = (q · scale) →bf16. Unless shape.int4_product_rows is kAllRows.
     void (*unpack_int4)(const UnpackArguments& arguments);
     // out = e2m1 · scale, exactly.

@@ -14,6 +14,7 @@
 #include "ops/cpu/row_kernels.h"
 #include "ops/cpu/softmax_row.h"
 #include "ops/cpu/tile_rows.h"
+#include "ops/cpu/w4a8_rows.h"
 #include "ops/cpu/weight_kernels.h"
 
 namespace afd::ops::cpu {
@@ -113,11 +114,13 @@ struct MultiplyThenAdd {
 
 const Kernels& portable_kernels() {
     static constexpr Kernels kTable = {
-        .shape = {.rows = 12, .row_panels = 8, .int4_rows = 0, .fp8_rows = 0},
+        .shape = {.rows = 12, .row_panels = 8, .int4_rows = 0, .fp8_rows = 0, .w4a8_rows = 12},
         .tile = tile,
         .sum_int8 = sum_int8,
         .int8_tile = int8_tile,
         .int4_tile = nullptr,
+        .w4a8_tile = w4a8_tile,
+        .arrange_w4a8 = arrange_w4a8,
         .unpack_int4 = unpack_int4<1>,
         .unpack_mxfp4 = unpack_mxfp4<1>,
         .fp8_tile = nullptr,

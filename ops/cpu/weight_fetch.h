@@ -3,7 +3,7 @@
 
 // What a tile fetches while it multiplies: the lines of weights (and rows) that it or the next one
 // will load. Distances are those of FetchAhead
-// (ops/cpu/kernels.h). Included by kernels_avx512*.cc only.
+// (ops/cpu/kernels.h). Included by the kernel files only.
 
 #include <cstddef>
 #include <cstdint>

@@ -150,8 +150,10 @@ void ExpertTable::set(size_t key, PackedExpert expert) {
                expert.has_bias() ? "has" : "lacks");
     has_bias_ = expert.has_bias();
     intermediate_max_ = std::max(intermediate_max_, expert.intermediate());
-    has_int8_ = has_int8_ || expert.gate_up.format() == WeightFormat::kInt8 ||
-                expert.down.format() == WeightFormat::kInt8;
+    for (const PackedLinear* matrix : {&expert.gate_up, &expert.down}) {
+        has_int8_ = has_int8_ || matrix->format() == WeightFormat::kInt8;
+        has_int4_ = has_int4_ || is_int4(matrix->format());
+    }
     experts_[key] = std::move(expert);
 }
 

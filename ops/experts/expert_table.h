@@ -9,6 +9,7 @@
 
 #include "ops/experts/first_use.h"
 #include "ops/format/expert_activation.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"
@@ -106,6 +107,9 @@ class ExpertTable {
     // REQUIRES: the key has an expert; [hidden].
     void set_output_gate(size_t key, std::vector<float> gate);
 
+    // What experts with int4 weights multiply; bf16 if nobody says otherwise.
+    void set_int4_rows(Int4Rows rows) { int4_rows_ = rows; }
+
     // Asked before experts are used; null: nobody. It outlives the table.
     void set_first_use(FirstUse* first_use) { first_use_ = first_use; }
     FirstUse* first_use() const { return first_use_; }
@@ -114,8 +118,16 @@ class ExpertTable {
     size_t hidden() const { return hidden_; }
     ExpertActivation activation() const { return activation_; }
     size_t intermediate_max() const { return intermediate_max_; }
-    // Whether any expert has int8 weights: its rows are quantised on the way.
-    bool has_int8() const { return has_int8_; }
+    bool has_int8() const { return has_int8_; }  // Weights, of any expert.
+    // Whether rows are quantised on their way into this weight, and arranged, too (W4a8Rows).
+    bool takes_int8_rows(const PackedLinear& weight) const {
+        return weight.format() == WeightFormat::kInt8 || takes_w4a8_rows(weight);
+    }
+    bool takes_w4a8_rows(const PackedLinear& weight) const {
+        return int4_rows_ == Int4Rows::kInt8 && is_int4(weight.format());
+    }
+    bool has_w4a8_rows() const { return has_int4_ && int4_rows_ == Int4Rows::kInt8; }
+    bool has_int8_rows() const { return has_int8_ || has_w4a8_rows(); }
     bool has_bias() const { return has_bias_; }
     bool has_output_gate() const { return has_output_gate_; }
     const PackedExpert& at(size_t key) const { return experts_[key]; }
@@ -127,6 +139,8 @@ class ExpertTable {
     ExpertActivation activation_ = ExpertActivation::kSilu;
     size_t intermediate_max_ = 0;
     bool has_int8_ = false;
+    bool has_int4_ = false;
+    Int4Rows int4_rows_ = Int4Rows::kBf16;
     bool has_bias_ = false;
     bool has_output_gate_ = false;
 };

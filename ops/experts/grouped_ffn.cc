@@ -148,6 +148,9 @@ struct Input {
         if (weight.format() == WeightFormat::kInt8) {
             part.int8 = rows.int8.slice(work.*first_int8, work.num_rows);
             part.int8.values = part.int8.values.columns(0, weight.depth());
+        } else if (rows.w4a8.given() && is_int4(weight.format())) {
+            part.w4a8 = rows.w4a8.slice(work.first_row, work.num_rows);
+            part.w4a8.values = part.w4a8.values.columns(0, weight.depth());
         }
         return part;
     }
@@ -156,10 +159,16 @@ struct Input {
 // Rows on their way into a product: copied apart (ops/tensor/spread_rows.h), or quantised.
 struct InputScratch {
     Rows<Bf16> rows;
-    Rows<int8_t> values;  // These three only with int8 experts.
+    Rows<int8_t> values;  // These three only where rows are quantised,
     float* scale;
     int32_t* sum;
+    Rows<int8_t> arranged;  // and this one where they are arranged for int4 experts.
 };
+
+// Of an arranged row, in bytes. Groups of 32 have the most sums.
+size_t arranged_stride(size_t depth) {
+    return spread_stride<int8_t>(w4a8_row_bytes(depth, 32));
+}
 
 InputScratch take_input_scratch(WorkspaceCursor& cursor,
                                 const ExpertTable& experts,
@@ -167,12 +176,16 @@ InputScratch take_input_scratch(WorkspaceCursor& cursor,
     const size_t stride = spread_stride<Bf16>(experts.hidden());
     InputScratch scratch{};
     scratch.rows = {cursor.take<Bf16>(num_rows * stride), num_rows, experts.hidden(), stride};
-    if (!experts.has_int8()) return scratch;
+    if (!experts.has_int8_rows()) return scratch;
     const size_t depth = std::max(experts.hidden(), experts.intermediate_max());
     const size_t int8_stride = spread_stride<int8_t>(depth);
     scratch.values = {cursor.take<int8_t>(num_rows * int8_stride), num_rows, depth, int8_stride};
     scratch.scale = cursor.take<float>(num_rows);
     scratch.sum = cursor.take<int32_t>(num_rows);
+    if (experts.has_w4a8_rows()) {
+        const size_t arranged = arranged_stride(depth);
+        scratch.arranged = {cursor.take<int8_t>(num_rows * arranged), num_rows, depth, arranged};
+    }
     return scratch;
 }
 
@@ -196,9 +209,10 @@ void for_each_row(std::span<const Work> groups,
     });
 }
 
-// Quantises the rows whose weights are int8, as many elements of each as the weight is deep, and
-// copies the others if told to.
-void prepare_rows(Input& input,
+// Quantises the rows whose weights take them so, as many elements of each as the weight is deep,
+// and copies the others if told to.
+void prepare_rows(const ExpertTable& experts,
+                  Input& input,
                   std::span<const Work> groups,
                   PackedLinear PackedExpert::*matrix,
                   bool copy,
@@ -210,7 +224,7 @@ void prepare_rows(Input& input,
     for_each_row(groups, x.num_cols, parallel, [&](size_t row, const Work& group) {
         const PackedLinear& weight = group.expert->*matrix;
         const Bf16* source = x.row(group.*input.first + row - group.first_row);
-        if (weight.format() != WeightFormat::kInt8) {
+        if (!experts.takes_int8_rows(weight)) {
             if (copy) std::copy_n(source, weight.depth(), scratch.rows.row(row));
             return;
         }
@@ -218,7 +232,14 @@ void prepare_rows(Input& input,
         const bool is_smooth = is_first && !group.expert->smooth.empty();
         const float* smooth = is_smooth ? group.expert->smooth.data() : nullptr;
         scratch.scale[row] = quantise_row(DType::kBf16, source, smooth, weight.depth(), values);
-        scratch.sum[row] = kernels.sum_int8(values, weight.depth());
+        if (experts.takes_w4a8_rows(weight)) {
+            kernels.arrange_w4a8({.q = values,
+                                  .depth = weight.depth(),
+                                  .group_size = int4_group_size(weight.format()),
+                                  .row = scratch.arranged.row(row)});
+        } else {
+            scratch.sum[row] = kernels.sum_int8(values, weight.depth());
+        }
     });
     if (copy) {
         input.rows.rows = scratch.rows;
@@ -227,6 +248,7 @@ void prepare_rows(Input& input,
     if (scratch.scale != nullptr) {
         input.rows.int8 = {scratch.values, scratch.scale, scratch.sum};
     }
+    if (scratch.arranged.data != nullptr) input.rows.w4a8 = {scratch.arranged, scratch.scale};
 }
 
 // The request's rows, prepared where their weights want it.
@@ -243,10 +265,11 @@ Input input_of(const GroupedFfnRequest& request,
     input.first = &Work::first_place;
     const bool copy = std::any_of(
         work.begin(), work.end(), [](const Work& group) { return group.num_rows > kRowsInPlace; });
-    if (copy || request.experts->has_int8()) {
-        const bool has_int8 = request.experts->has_int8();
-        const StageTimer timer(request.profile, has_int8 ? MoeStage::kQuantise : MoeStage::kGemm1);
-        prepare_rows(input, work, &PackedExpert::gate_up, copy, scratch, parallel);
+    const bool quantises = request.experts->has_int8_rows();
+    if (copy || quantises) {
+        const StageTimer timer(request.profile, quantises ? MoeStage::kQuantise : MoeStage::kGemm1);
+        prepare_rows(
+            *request.experts, input, work, &PackedExpert::gate_up, copy, scratch, parallel);
     }
     return input;
 }
@@ -258,9 +281,9 @@ Input input_of_down(const GroupedFfnRequest& request,
                     const InputScratch& scratch,
                     Parallel& parallel) {
     Input input{h};
-    if (request.experts->has_int8()) {
+    if (request.experts->has_int8_rows()) {
         const StageTimer timer(request.profile, MoeStage::kQuantise);
-        prepare_rows(input, work, &PackedExpert::down, false, scratch, parallel);
+        prepare_rows(*request.experts, input, work, &PackedExpert::down, false, scratch, parallel);
     }
     return input;
 }
@@ -316,17 +339,18 @@ void down_part(const GroupedFfnRequest& request,
 }
 
 // The factor of every row whose expert has an output gate, counted without gaps.
-void compute_gates(std::span<const Work> groups,
+void compute_gates(const ExpertTable& experts,
+                   std::span<const Work> groups,
                    const Input& input,
-                   size_t hidden,
                    float* factors,
                    Parallel& parallel) {
+    const size_t hidden = experts.hidden();
     for_each_row(groups, hidden, parallel, [&](size_t row, const Work& group) {
         const PackedExpert& expert = *group.expert;
         if (expert.output_gate.empty()) return;
         const float* gate = expert.output_gate.data();
         const size_t in_group = row - group.first_row;
-        if (expert.gate_up.format() != WeightFormat::kInt8) {
+        if (!experts.takes_int8_rows(expert.gate_up)) {
             const Bf16* x = input.rows.rows.row(group.*input.first + in_group);
             factors[row] = output_gate(x, gate, hidden);
             return;
@@ -365,10 +389,13 @@ size_t grouped_ffn_workspace_bytes(const ExpertTable& experts,
         workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.intermediate_max())) +
         workspace_bytes_of<Work>(num_groups_max) + workspace_bytes_of<float>(num_rows_max) +
         workspace_bytes_of<Bf16>(num_rows_max * spread_stride<Bf16>(experts.hidden()));
-    if (experts.has_int8()) {
+    if (experts.has_int8_rows()) {
         bytes += workspace_bytes_of<int8_t>(num_rows_max * spread_stride<int8_t>(depth_max)) +
                  workspace_bytes_of<float>(num_rows_max) +
                  workspace_bytes_of<int32_t>(num_rows_max);
+    }
+    if (experts.has_w4a8_rows()) {
+        bytes += workspace_bytes_of<int8_t>(num_rows_max * arranged_stride(depth_max));
     }
     return bytes;
 }
@@ -399,7 +426,7 @@ Result<> grouped_ffn(const GroupedFfnRequest& request,
     Plan total = plan(request, &PackedExpert::gate_up, work.data());
     const Input input = input_of(request, work, scratch, parallel);
     if (experts.has_output_gate()) {
-        compute_gates(work, input, experts.hidden(), factors.data(), parallel);
+        compute_gates(experts, work, input, factors.data(), parallel);
     }
     {
         const StageTimer timer(request.profile, MoeStage::kGemm1);

@@ -9,9 +9,12 @@
 //   int8        W[n, k] ≈ q[n, k] · scale[n], q int8, scale fp32. Activations are quantised per row
 //               (ops/linear/quantise.h); sums are exact int32: y = float(sum) · row scale ·
 //               scale[n].
-//   int4-g32    W[n, k] = (q[n, k] · scale[n, k / 32]) →bf16, q in [-8, 7], scale bf16; from there
-//   int4-g64    on as bf16. What is written here has no -8, other programs' weights have. Groups of
-//   32 or 64 elements along K; the last one may be shorter. int4-g32-fp16, int4-g64-fp16
+//   int4-g32, int4-g64
+//               W[n, k] = (q[n, k] · scale[n, k / group]) →bf16, q in [-8, 7], scale bf16; from
+//               there on as bf16, or with rows of int8 (ops/format/int4_rows.h). What is written
+//               here has no -8, other programs' weights have. Groups of 32 or 64 elements along K;
+//               the last one may be shorter.
+//   int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
 //   mxfp4       W[n, k] = e2m1[n, k] · scale[n, k / 32]; scales 2^-127 ... 2^127, as bf16. The
 //               product is a bf16 whatever the scale, subnormals included, unless it is too large

@@ -7,16 +7,19 @@
 #include <span>
 
 #include "ops/format/int8_rows.h"
+#include "ops/format/w4a8_rows.h"
+#include "ops/format/weight_format.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {
 
-// Rows of bf16, for int8 weights the same rows quantised, or these alone.
+// Rows of bf16, for int8 weights (and for int4 ones, W4A8) the same rows quantised, or these alone.
 struct LinearInput {
     Rows<const Bf16> rows;  // [num_rows, depth]; without data where only int8 rows were given.
     Int8Rows int8;          // Set by quantised_input.
+    W4a8Rows w4a8;          // Set by w4a8_input; then products with int4 weights take these.
 
     LinearInput(Rows<const Bf16> bf16) : rows(bf16) {}  // Implicit: rows pass as they are.
     LinearInput(Rows<Bf16> bf16) : rows(bf16) {}
@@ -29,5 +32,13 @@ size_t quantised_input_bytes(size_t num_rows, size_t depth);
 LinearInput quantised_input(Rows<const Bf16> rows,
                             std::span<std::byte> workspace,
                             Parallel& parallel);
+
+// `rows` quantised one by one and arranged, for any number of products with int4 weights of this
+// depth and format.
+size_t w4a8_input_bytes(size_t num_rows, size_t depth, WeightFormat format);
+LinearInput w4a8_input(Rows<const Bf16> rows,
+                       WeightFormat format,
+                       std::span<std::byte> workspace,
+                       Parallel& parallel);
 
 }  // namespace afd::ops

@@ -28,6 +28,9 @@ void for_each_panel_row(const LinearInput& x,
                         const Finish& finish) {
     if (x.rows.num_rows == 0) return;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    if (x.w4a8.given() && is_int4(weight.format())) {
+        return w4a8_panels(x.w4a8, weight, first_panel, last_panel, finish);
+    }
     if (kernels.bf16_pieces != nullptr && x.rows.num_rows > kernels.shape.rows) {
         return piece_panels({kernels, weight, first_panel, last_panel}, x, finish);
     }

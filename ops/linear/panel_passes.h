@@ -94,6 +94,24 @@ void int8_panels(const Int8Rows& x,
     for_each_tile(Int8Product{weight, x}, first_panel, last_panel, begin);
 }
 
+template <typename Finish>
+void w4a8_panels(const W4a8Rows& x,
+                 const PackedLinear& weight,
+                 size_t first_panel,
+                 size_t last_panel,
+                 const Finish& finish) {
+    const auto begin = [&](const TileCover& cover) {
+        return [&x, cover, targets = TileTargets(finish, cover)](float* sums) {
+            cover.for_each([&](size_t i, size_t row, size_t /*panel*/) {
+                float* row_sums = sums + i * kPanelColumns;
+                for (size_t c = 0; c < kPanelColumns; ++c) row_sums[c] *= x.row_scale[row];
+            });
+            targets(sums);
+        };
+    };
+    for_each_tile(W4a8Product{weight, x.values}, first_panel, last_panel, begin);
+}
+
 // The sums of one panel and the rows from `top` on go to their finisher.
 template <typename Finish>
 void finish_blocks(

@@ -115,6 +115,28 @@ struct Int8Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int8_tile(a); }
 };
 
+// int4 weights and int8 rows; the sums lack the rows' scales.
+struct W4a8Product {
+    using Arguments = cpu::W4a8TileArguments;
+    static constexpr bool kIsByPanel = true;
+
+    const PackedLinear& weight;
+    Rows<const int8_t> x;
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    size_t rows_max = kernels.shape.w4a8_rows;
+    size_t near_rows_max = cpu::kW4a8NearRows;
+    size_t num_steps = weight.panel_bytes() / kPackedAlignment;
+
+    size_t panels_at_once(const RowBlocks& blocks) const {
+        return panels_finished_at_once(blocks, kernels.shape.rows);
+    }
+    void begin_block(size_t /*first_row*/, Arguments& a) const {
+        a.group_size = int4_group_size(weight.format());
+        a.has_fp16_scales = has_fp16_scales(weight.format());
+    }
+    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.w4a8_tile(a); }
+};
+
 // int4, mxfp4 and fp8 in a class that expands such weights in registers.
 template <typename TileArguments>
 struct ExpandedProduct {

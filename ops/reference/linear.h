@@ -11,27 +11,31 @@
 
 namespace afd::ops::reference {
 
-// W [N, K] as a checkpoint holds it: bf16, int8 with a scale per output, or fp8 with one per block.
-// (int4 weights are bf16 values: dequantise them first.)
+// W [N, K] as a checkpoint holds it: bf16, int8 with a scale per output, or fp8 with one per block;
+// int4 where its rows are int8 (ops/format/int4_rows.h). (With rows of bf16 it has bf16 values:
+// dequantise them first.)
 struct LinearWeight {
     Rows<const Bf16> bf16;
-    Int8Weight int8;  // Used instead where it has rows, as is the next.
+    Int8Weight int8;  // Used instead where it has rows, as are the next two.
+    Int4Weight int4;
     Fp8Weight fp8;
 
     LinearWeight() = default;
     LinearWeight(Rows<const Bf16> rows) : bf16(rows) {}  // Implicit: both pass as they are.
     LinearWeight(const Int8Weight& weight) : int8(weight) {}
-
+    LinearWeight(const Int4Weight& weight) : int4(weight) {}
     LinearWeight(const Fp8Weight& weight) : fp8(weight) {}
 
     bool is_int8() const { return int8.num_outputs() > 0; }
+    bool is_int4() const { return int4.num_outputs() > 0; }
     bool is_fp8() const { return fp8.num_outputs() > 0; }
-    bool empty() const { return bf16.num_rows == 0 && !is_int8() && !is_fp8(); }
+    bool empty() const { return bf16.num_rows == 0 && !is_int8() && !is_int4() && !is_fp8(); }
 };
 
 // Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point. With int8 weights and kBf16 each row
 // of x is quantised first (docs/specification.md, section 9) and y = float(Σ q·q) · row scale ·
-// scale[n] in fp32, in that order; with kNone x stays as it is. fp8 weights are value · scale,
+// scale[n] in fp32, in that order; int4 weights as ops/format/int4_rows.h says. With kNone x stays
+// as it is. fp8 weights are value · scale,
 // unrounded, in both. A bias [N] is added before the rounding point.
 Matrix linear(const Matrix& x,
               const LinearWeight& weight,

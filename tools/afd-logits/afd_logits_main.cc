@@ -17,6 +17,7 @@
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
 #include "model/reference/reference_decoder.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
@@ -37,6 +38,7 @@ struct Options {
     uint32_t chunk = 64;
     bool has_routing = false;
     std::string kv_dtype = "bf16";
+    std::string int4_rows = "bf16";
     std::string residual{model::name_of(model::kServingResidual)};
 };
 
@@ -122,6 +124,8 @@ Result<> run(const Options& options) {
                    ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16)));
     files.set_residual(options.residual == "fp32" ? model::ResidualType::kFp32
                                                   : model::ResidualType::kBf16);
+    AFD_TRY(files.set_int4_rows(
+        ops::parse_int4_rows(options.int4_rows).value_or(ops::Int4Rows::kBf16)));
     AFD_ASSIGN(const Computed computed, compute(files, options, ids));
     const model::ModelConfig& config = files.config();
     std::vector<model::TensorToWrite> tensors{{.name = "logits",
@@ -174,6 +178,12 @@ int main_with(int argc, char** argv) {
            options.kv_dtype,
            "How keys and values are kept, as afdd's kv_dtype: bf16, int8, fp8 or int8_channel")
         ->check(CLI::IsMember({"bf16", "int8", "fp8", "int8_channel"}))
+        ->capture_default_str();
+    app.add_option("--int4-rows",
+                   options.int4_rows,
+                   "Fast path: rows that int4 experts multiply, as afdd's int4_rows: bf16 or int8")
+        ->check(CLI::IsMember({"bf16", "int8"}))
+        ->excludes(reference)
         ->capture_default_str();
     app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")
         ->check(CLI::Range(1, 65536))

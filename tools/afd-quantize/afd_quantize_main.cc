@@ -17,6 +17,7 @@
 
 #include "model/decoder/attention_half.h"
 #include "model/family/model_files.h"
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-quantize/kv_scales.h"
@@ -44,7 +45,15 @@ struct Options {
     unsigned group = 32;
     std::string scale_dtype = "bf16";
     unsigned threads = 0;
+    std::string int4_rows = "bf16";
     bool is_dry_run = false;
+
+    bool compares_serving() const { return kv_dtype != "bf16" || int4_rows != "bf16"; }
+    // Or would, if it were no dry run.
+    bool writes() const {
+        return experts != "bf16" || attention != "bf16" || !smooth.empty() || !out.empty() ||
+               is_dry_run;
+    }
 };
 
 // More would wait for the disk, and each takes memory of its own.
@@ -224,27 +233,35 @@ unsigned num_threads(const Options& options) {
                                 : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
 }
 
-// --kv-dtype: nothing is written, since how keys and values are kept is afdd's choice.
-Result<> compare_kv(const Options& options) {
-    const ops::KvDtype dtype = ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16);
+// --kv-dtype and --int4-rows: nothing is written, since both are afdd's choice.
+Result<> compare_serving(const Options& options) {
+    const PerplexityOptions wanted{
+        .kv = ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16),
+        .int4_rows = ops::parse_int4_rows(options.int4_rows).value_or(ops::Int4Rows::kBf16)};
     threads::ThreadPool parallel(num_threads(options));
     const std::string scratch = std::filesystem::temp_directory_path().string();
-    const auto measure = [&](ops::KvDtype kv) {
-        Progress progress(fmt::format("perplexity with kv {}", ops::name_of(kv)));
-        return measure_perplexity(options.model_dir,
-                                  options.validate,
-                                  scratch,
-                                  parallel,
-                                  [&](double share) { progress.show(share); },
-                                  {.kv = kv, .on_cache = {}});
+    const auto measure = [&](const PerplexityOptions& how) {
+        Progress progress(fmt::format("perplexity with kv {}, int4 rows {}",
+                                      ops::name_of(how.kv),
+                                      ops::name_of(how.int4_rows)));
+        return measure_perplexity(
+            options.model_dir,
+            options.validate,
+            scratch,
+            parallel,
+            [&](double share) { progress.show(share); },
+            how);
     };
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(options.model_dir, wanted.kv));
+    AFD_TRY(files.set_int4_rows(wanted.int4_rows));
     AFD_ASSIGN(const model::ModelConfig before, model::load_model_config(options.model_dir));
-    AFD_ASSIGN(const model::ModelConfig after, model::load_model_config(options.model_dir, dtype));
-    AFD_ASSIGN(const Perplexity plain, measure(ops::KvDtype::kBf16));
-    AFD_ASSIGN(const Perplexity quantised, measure(dtype));
-    print_perplexities(plain, quantised, options.validate, fmt::format("kv {}", options.kv_dtype));
+    AFD_ASSIGN(const Perplexity plain, measure({}));
+    AFD_ASSIGN(const Perplexity quantised, measure(wanted));
+    print_perplexities(
+        plain, quantised, options.validate, model::describe(files.config().quantisation));
+    if (wanted.kv == ops::KvDtype::kBf16) return {};
     fmt::print("KV cache, a token of context: {} bytes (before: {})\n",
-               model::kv_shape(after).bytes_per_token(),
+               model::kv_shape(files.config()).bytes_per_token(),
                model::kv_shape(before).bytes_per_token());
     return {};
 }
@@ -268,7 +285,7 @@ Result<> measure_kv_scales(const Options& options) {
 
 Result<> run(const Options& options) {
     if (!options.kv_scales.empty()) return measure_kv_scales(options);
-    if (options.kv_dtype != "bf16") return compare_kv(options);
+    if (options.compares_serving()) return compare_serving(options);
     AFD_ASSIGN(const model::QuantisationConfig wanted, wanted_formats(options));
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
     if (const std::string unused = files.unused_text(); !unused.empty()) {
@@ -370,6 +387,11 @@ int main_with(int argc, char** argv) {
                    "Write nothing; with --validate: the perplexity with this kv_dtype of afdd")
         ->check(CLI::IsMember({"bf16", "int8", "fp8", "int8_channel"}))
         ->capture_default_str();
+    app.add_option("--int4-rows",
+                   options.int4_rows,
+                   "Write nothing; with --validate: the perplexity with this int4_rows of afdd")
+        ->check(CLI::IsMember({"bf16", "int8"}))
+        ->capture_default_str();
     app.add_option("--kv-scales",
                    options.kv_scales,
                    "Write the factors of kv_dtype int8_channel, measured on this text, into the "
@@ -384,21 +406,22 @@ int main_with(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kExitUsage;
     }
-    const bool compares_kv = options.kv_dtype != "bf16";
+    const bool compares = options.compares_serving();
     if (!options.kv_scales.empty() &&
-        (options.is_dry_run || compares_kv || !options.validate.empty())) {
+        (options.is_dry_run || compares || !options.validate.empty())) {
         fmt::print(stderr,
                    "afd-quantize: --kv-scales is a job of its own: it goes with no --dry-run, "
-                   "--kv-dtype or --validate\n");
+                   "--kv-dtype, --int4-rows or --validate\n");
         return kExitUsage;
     }
-    if (compares_kv && (options.validate.empty() || !options.out.empty())) {
+    if (compares && (options.validate.empty() || options.writes())) {
         fmt::print(stderr,
-                   "afd-quantize: --kv-dtype needs --validate, and no --out: it measures what "
-                   "afdd's option does, and changes no checkpoint\n");
+                   "afd-quantize: --kv-dtype and --int4-rows need --validate, and go without "
+                   "--out, --experts, --attention, --smooth and --dry-run: they measure what "
+                   "afdd's options do to the model, and write nothing\n");
         return kExitUsage;
     }
-    if (options.out.empty() && !options.is_dry_run && !compares_kv && options.kv_scales.empty()) {
+    if (options.out.empty() && !options.is_dry_run && !compares && options.kv_scales.empty()) {
         fmt::print(stderr, "afd-quantize: --out is required, or --dry-run\n");
         return kExitUsage;
     }

@@ -45,6 +45,7 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
     AFD_ASSIGN(const std::vector<uint32_t> ids, read_tokens(text_file, tokenizer));
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(model_directory, options.kv));
     files.set_residual(model::kServingResidual);
+    AFD_TRY(files.set_int4_rows(options.int4_rows));
     const model::ModelConfig& config = files.config();
     const auto beyond =
         std::ranges::find_if(ids, [&](uint32_t id) { return id >= config.vocab_size; });

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
@@ -26,9 +27,10 @@ struct Perplexity {
 
 // What is looked at, or done otherwise, on the way.
 struct PerplexityOptions {
-    ChannelRanges* ranges = nullptr;              // Become those of the text.
-    ops::KvDtype kv = ops::KvDtype::kBf16;        // How keys and values are kept (afdd's kv_dtype).
-    StreamedDecoder::OnCache on_cache = nullptr;  // Optional.
+    ChannelRanges* ranges = nullptr;        // Become those of the text.
+    ops::KvDtype kv = ops::KvDtype::kBf16;  // How keys and values are kept (afdd's kv_dtype).
+    ops::Int4Rows int4_rows = ops::Int4Rows::kBf16;  // What int4 experts multiply.
+    StreamedDecoder::OnCache on_cache = nullptr;     // Optional.
 };
 
 // Rows that memory need not hold go into files in `scratch` (streamed_decoder.h).

@@ -18,7 +18,8 @@ namespace afd::ops::cpu {
 const Kernels& amx_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_bf16_kernels();
-        table.shape = {.rows = kAmxRows, .row_panels = kAmxRows};
+        table.shape = {
+            .rows = kAmxRows, .row_panels = kAmxRows, .w4a8_rows = table.shape.w4a8_rows};
         table.tile = amx_tile<AmxTileUnit>;
         table.bf16_pieces = amx_pieces<AmxTileUnit, AddBf16{}>;
         table.int8_pieces = amx_pieces<AmxTileUnit, AddBytes{}>;

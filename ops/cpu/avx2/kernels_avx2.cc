@@ -8,6 +8,7 @@
 #include "ops/cpu/avx2/int4_avx2.h"
 #include "ops/cpu/avx2/int8_avx2.h"
 #include "ops/cpu/avx2/tile_avx2.h"
+#include "ops/cpu/avx2/w4a8_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
@@ -40,6 +41,9 @@ const Kernels& avx2_kernels() {
         table.shape.int4_rows = kNibbleRows;
         table.shape.int4_product_rows = kNibbleRows;
         table.int4_tile = int4_tile_fma;
+        table.shape.w4a8_rows = kW4a8TileRows;
+        table.w4a8_tile = w4a8_tile_avx2;
+        table.arrange_w4a8 = arrange_w4a8_avx2;
         table.shape.fp8_rows = EightWords::kFp8Rows;
         table.shape.fp8_product_rows = 4;
         table.fp8_tile = fp8_tile_fma<EightWords>;

@@ -18,6 +18,7 @@
 
 #include "ops/cpu/avx512_bf16/tile_avx512_bf16.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/nibble_lines.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
@@ -28,8 +29,6 @@ constexpr size_t kHalfColumns = 16;
 constexpr size_t kHalfBytes = kInt4StepBytes / 2;
 constexpr size_t kHalfScaleBytes = kInt4ScaleBytes / 2;
 constexpr size_t kInt4Step = 8;
-constexpr size_t kInt4ScaleLines = kInt4ScaleBytes / kLineBytes;
-constexpr size_t kInt4StepLines = kInt4StepBytes / kLineBytes;
 
 // bf16 of the 16 nibbles, twice: vpermw looks at five bits, and the fifth belongs to a neighbour.
 inline __m512i nibble_values() {
@@ -87,41 +86,6 @@ inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
     };
     return _mm512_or_si512(rounded(even), _mm512_slli_epi32(rounded(odd), 16));
 }
-
-// What the rows of a tile fetch on their way through a panel.
-template <Fetch kFetch>
-class NibbleLines {
-  public:
-    explicit NibbleLines(const Int4TileArguments& a)
-        : line_(a.panel),
-          ahead_(a.fetch_ahead.bytes),
-          next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
-          next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
-          next_step_(a.fetch_next.step_bytes) {}
-
-    // As many lines as are read.
-    [[gnu::always_inline]] void fetch(size_t count) {
-        for (size_t i = 0; i < count; ++i) {
-            if constexpr (kFetch == Fetch::kNext) {
-                fetch_to_second_level(next_);
-                next_ += next_step_;
-                // About as many lines as kInt4TileRows rows have; 1.04 to 1.05 of the speed.
-                fetch_to_second_level(next_rows_);
-                next_rows_ += kLineBytes;
-            } else {
-                fetch_own_line<kFetch, AfterUse::kKeep>(line_, ahead_);
-                line_ += kLineBytes;
-            }
-        }
-    }
-
-  private:
-    const std::byte* line_;  // Own weights are fetched from here on; next_, others.
-    size_t ahead_;
-    uintptr_t next_;
-    uintptr_t next_rows_;
-    size_t next_step_;
-};
 
 // kRows rows x one panel, group by group.
 template <size_t kRows, Fetch kFetch>

@@ -34,7 +34,8 @@ class QuantisedCheckpoint {
     explicit QuantisedCheckpoint(const QuantisationConfig& quantisation,
                                  nlohmann::json config = small_config(),
                                  bool is_fused = false,
-                                 uint64_t shard_bytes = kShardBytes) {
+                                 uint64_t shard_bytes = kShardBytes)
+        : int4_rows_(quantisation.int4_rows) {
         CheckpointBuilder builder(std::move(config));
         if (is_fused) builder.fuse_experts();
         builder.write(source_.path());
@@ -56,6 +57,7 @@ class QuantisedCheckpoint {
     ModelFiles files() const {
         auto files = ModelFiles::open(path());
         EXPECT_TRUE(files.ok()) << files.error().message;
+        EXPECT_TRUE(files.value().set_int4_rows(int4_rows_).ok());
         return std::move(files).value();
     }
 
@@ -69,6 +71,7 @@ class QuantisedCheckpoint {
         return ranges;
     }
 
+    ops::Int4Rows int4_rows_;
     test::TemporaryDirectory source_;
     test::TemporaryDirectory target_;
 };
@@ -169,6 +172,10 @@ INSTANTIATE_TEST_SUITE_P(
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group64},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32Fp16},
+                      QuantisationConfig{.experts = ops::WeightFormat::kInt4Group32,
+                                         .int4_rows = ops::Int4Rows::kInt8},
+                      QuantisationConfig{.experts = ops::WeightFormat::kInt4Group64Fp16,
+                                         .int4_rows = ops::Int4Rows::kInt8},
                       QuantisationConfig{.attention = ops::WeightFormat::kInt8},
                       QuantisationConfig{.experts = ops::WeightFormat::kInt8,
                                          .attention = ops::WeightFormat::kInt8}),
