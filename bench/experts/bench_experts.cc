@@ -111,8 +111,12 @@ void run_all(const Options& options) {
     for (const unsigned num_threads : {1u, 2u}) {
         print_limits(num_threads, machine);
         for (const WeightFormat format : kExpertFormats) {
-            for (const ExpertCase& c : expert_cases(format, num_threads, options.numeric_class)) {
-                run_case(c, options, machine, summary);
+            for (const ops::Int4Rows rows : ops::kInt4Rows) {
+                if (rows == ops::Int4Rows::kInt8 && !ops::is_int4(format)) continue;
+                for (const ExpertCase& c :
+                     expert_cases(format, num_threads, options.numeric_class, rows)) {
+                    run_case(c, options, machine, summary);
+                }
             }
             if (options.numeric_class == ops::best_numeric_class()) {
                 run_many(format, num_threads, options, machine, summary);

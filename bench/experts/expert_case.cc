@@ -48,9 +48,10 @@ ExpertTarget tile_target(const ExpertCase& c) {
 }  // namespace
 
 std::string ExpertCase::name() const {
-    return std::string(ops::name_of(shape.format)) + "/" + std::to_string(shape.hidden) + "x" +
-           std::to_string(shape.intermediate) + "/rows:" + std::to_string(num_rows) +
-           "/threads:" + std::to_string(num_threads) +
+    return std::string(ops::name_of(shape.format)) +
+           (shape.int4_rows == ops::Int4Rows::kInt8 ? "-int8-rows" : "") + "/" +
+           std::to_string(shape.hidden) + "x" + std::to_string(shape.intermediate) +
+           "/rows:" + std::to_string(num_rows) + "/threads:" + std::to_string(num_threads) +
            (shape.numeric_class == ops::best_numeric_class()
                 ? ""
                 : "@" + std::string(ops::name_of(shape.numeric_class)));
@@ -86,12 +87,15 @@ std::optional<ExpertTarget> target_of(const ExpertCase& c) {
 
 std::vector<ExpertCase> expert_cases(WeightFormat format,
                                      unsigned num_threads,
-                                     ops::NumericClass numeric_class) {
+                                     ops::NumericClass numeric_class,
+                                     ops::Int4Rows int4_rows) {
     std::vector<ExpertCase> cases;
     for (const Sizes& sizes : kSizes) {
         for (const size_t num_rows : kNumRows) {
             const ExpertCase next{
-                {sizes.hidden, sizes.intermediate, format, numeric_class}, num_rows, num_threads};
+                {sizes.hidden, sizes.intermediate, format, numeric_class, int4_rows},
+                num_rows,
+                num_threads};
             if (num_rows == 16 && !has_tiles(next)) continue;  // Bound by neither.
             cases.push_back(next);
         }

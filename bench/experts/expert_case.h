@@ -19,7 +19,8 @@ struct ExpertCase {
     size_t num_rows;
     unsigned num_threads;
 
-    // FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N, then @CLASS where it is not the default one.
+    // FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N (FORMAT-int8-rows with Int4Rows::kInt8), then
+    // @CLASS where it is not the default one.
     std::string name() const;
     // Of gate, up and down together.
     double num_weights() const;
@@ -49,6 +50,7 @@ inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
                                                        ops::WeightFormat::kMxfp4};
 std::vector<ExpertCase> expert_cases(ops::WeightFormat format,
                                      unsigned num_threads,
-                                     ops::NumericClass numeric_class);
+                                     ops::NumericClass numeric_class,
+                                     ops::Int4Rows int4_rows);
 
 }  // namespace afd::bench

@@ -115,7 +115,7 @@ ExpertRatios measure_ratios(const ExpertCase& c, size_t num_rounds, ExpertMachin
         const Peer::Seconds peer_seconds = peer.sample(calls);
         parallel.run(c.num_threads, [](size_t, unsigned) {});  // Wakes our threads.
         const double read = machine.read_rate(parallel);
-        const double peak = machine.peak_rate(c.shape.format, parallel);
+        const double peak = machine.peak_rate(c.shape.peak_format(), parallel);
         const double bound = std::max(bytes / read, c.operations() / peak);
         const double seconds = seconds_of_call(calls, [&] { ours.run_next(parallel); });
         if (round == 0) {

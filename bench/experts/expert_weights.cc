@@ -129,6 +129,7 @@ PlainExpert plain_expert(const ExpertShape& shape) {
 
 ExpertWeights::ExpertWeights(const ExpertShape& shape, size_t num_experts)
     : table_(num_experts, shape.hidden) {
+    table_.set_int4_rows(shape.int4_rows);
     const ops::PackedExpert one = random_expert(shape);
     const auto gate_up = one.gate_up.bytes();
     const auto down = one.down.bytes();

@@ -17,6 +17,12 @@ struct ExpertShape {
     size_t intermediate;
     ops::WeightFormat format;
     ops::NumericClass numeric_class = ops::best_numeric_class();  // Of ours.
+    ops::Int4Rows int4_rows = ops::Int4Rows::kBf16;
+
+    // Whose multiplier the products run on.
+    ops::WeightFormat peak_format() const {
+        return int4_rows == ops::Int4Rows::kInt8 ? ops::WeightFormat::kInt8 : format;
+    }
 };
 
 // The random expert of a shape before it is packed, of bf16 or int8: gate and up are the same

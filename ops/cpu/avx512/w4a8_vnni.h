@@ -18,8 +18,7 @@
 namespace afd::ops::cpu {
 namespace {
 
-// Rows of one tile: 4 registers each, and those of the weights.
-constexpr size_t kW4a8TileRows = 6;
+constexpr size_t kW4a8TileRows = 12;
 constexpr size_t kW4a8Step = 8;
 constexpr size_t kW4a8HalfColumns = 16;
 
@@ -35,57 +34,69 @@ inline __m512i broadcast_four(const int8_t* x) {
     return _mm512_set1_epi32(four);
 }
 
+// Eight elements of depth of both halves of the columns.
+struct W4a8Weights {
+    __m512i low[2];   // Elements 0, 4, 1, 5, plus 8
+    __m512i high[2];  // and 2, 6, 3, 7.
+
+    explicit W4a8Weights(const std::byte* bytes) {
+        const __m512i nibbles = _mm512_set1_epi8(0x0f);
+        for (size_t half = 0; half < 2; ++half) {
+            const __m512i q = _mm512_xor_si512(_mm512_load_si512(bytes + half * kLineBytes),
+                                               _mm512_set1_epi8(static_cast<char>(0x88)));
+            low[half] = _mm512_and_si512(q, nibbles);
+            high[half] = _mm512_and_si512(_mm512_srli_epi16(q, 4), nibbles);
+        }
+    }
+};
+
+// Sums keep one element type from begin to end, as in int8_vnni.h.
+using W4a8Sums = int32_t __attribute__((vector_size(64)));
+
+inline W4a8Sums add_fours(W4a8Sums sums, __m512i weights, __m512i x) {
+    return (W4a8Sums)_mm512_dpbusd_epi32((__m512i)sums, weights, x);
+}
+
 template <size_t kRows, Fetch kFetch>
 void w4a8_tile_of(const W4a8TileArguments& a) {
-    const __m512i low_nibbles = _mm512_set1_epi8(0x0f);
-    const __m512i eights = _mm512_set1_epi8(static_cast<char>(0x88));
     NibbleLines<kFetch> lines(a);
-    __m512 sums[2][kRows] = {};
     const int8_t* x = a.x;
     const std::byte* group = a.panel;
     const int32_t* starts = a.group_starts(0);
     const size_t starts_stride = a.x_stride / sizeof *starts;
-    for (size_t k = 0; k < a.depth; ++starts) {
+    for (size_t k = 0; k < a.depth; k += a.group_size, ++starts) {
         const size_t left = a.depth - k;
         const size_t count = left < a.group_size ? left : a.group_size;
-        const size_t num_steps = (count + kW4a8Step - 1) / kW4a8Step;
-        __m512i products[2][kRows];
-        for (size_t r = 0; r < kRows; ++r) {
-            products[0][r] = products[1][r] = _mm512_set1_epi32(starts[r * starts_stride]);
-        }
+        W4a8Sums sums[2][kRows];
+        unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+            sums[0][r] = sums[1][r] = (W4a8Sums)_mm512_set1_epi32(starts[r * starts_stride]);
+        });
         lines.fetch(kInt4ScaleLines);
         const std::byte* bytes = group + kInt4ScaleBytes;
-        for (size_t step = 0; step < num_steps; ++step, bytes += kInt4StepBytes, x += kW4a8Step) {
+        const std::byte* end = group + int4_group_bytes(count);
+        for (; bytes < end; bytes += kInt4StepBytes, x += kW4a8Step) {
             lines.fetch(kInt4StepLines);
-            for (size_t half = 0; half < 2; ++half) {
-                const __m512i q =
-                    _mm512_xor_si512(_mm512_load_si512(bytes + half * kLineBytes), eights);
-                const __m512i low = _mm512_and_si512(q, low_nibbles);
-                const __m512i high = _mm512_and_si512(_mm512_srli_epi16(q, 4), low_nibbles);
-                for (size_t r = 0; r < kRows; ++r) {
-                    const int8_t* values = x + r * a.x_stride;
-                    products[half][r] =
-                        _mm512_dpbusd_epi32(products[half][r], low, broadcast_four(values));
-                    products[half][r] =
-                        _mm512_dpbusd_epi32(products[half][r], high, broadcast_four(values + 4));
-                }
-            }
+            const W4a8Weights weights(bytes);
+            unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+                const __m512i first = broadcast_four(x + r * a.x_stride);
+                sums[0][r] = add_fours(sums[0][r], weights.low[0], first);
+                sums[1][r] = add_fours(sums[1][r], weights.low[1], first);
+                const __m512i second = broadcast_four(x + r * a.x_stride + 4);
+                sums[0][r] = add_fours(sums[0][r], weights.high[0], second);
+                sums[1][r] = add_fours(sums[1][r], weights.high[1], second);
+            });
         }
-        for (size_t half = 0; half < 2; ++half) {
+        unrolled<2>([&](size_t half) __attribute__((always_inline)) {
             const __m512 scale =
                 w4a8_scales(group + half * (kInt4ScaleBytes / 2), a.has_fp16_scales);
-            for (size_t r = 0; r < kRows; ++r) {
-                sums[half][r] =
-                    _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(products[half][r]), sums[half][r]);
-            }
-        }
-        group = bytes;
-        k += count;
-    }
-    for (size_t half = 0; half < 2; ++half) {
-        for (size_t r = 0; r < kRows; ++r) {
-            _mm512_storeu_ps(a.out + r * kPanelColumns + half * kW4a8HalfColumns, sums[half][r]);
-        }
+            unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+                float* out = a.out + r * kPanelColumns + half * kW4a8HalfColumns;
+                const __m512 before = k == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(out);
+                const __m512 products = _mm512_cvtepi32_ps((__m512i)sums[half][r]);
+                _mm512_storeu_ps(out, _mm512_fmadd_ps(scale, products, before));
+            });
+        });
+        group = end;
     }
 }
 

@@ -22,11 +22,11 @@ using test::RandomInt4;
 using test::RandomMatrix;
 AFD_FOR_EVERY_CLASS(W4a8Linear);
 
-constexpr size_t kOutputs = 75;  // Three panels, the last one not full.
-constexpr WeightFormat kFormats[] = {WeightFormat::kInt4Group32,
-                                     WeightFormat::kInt4Group64,
-                                     WeightFormat::kInt4Group32Fp16,
-                                     WeightFormat::kInt4Group64Fp16};
+constexpr size_t kW4a8Outputs = 75;  // Three panels, the last one not full.
+constexpr WeightFormat kW4a8Formats[] = {WeightFormat::kInt4Group32,
+                                         WeightFormat::kInt4Group64,
+                                         WeightFormat::kInt4Group32Fp16,
+                                         WeightFormat::kInt4Group64Fp16};
 
 std::vector<float> w4a8_product(const RandomMatrix& x,
                                 const PackedLinear& weight,
@@ -67,10 +67,10 @@ std::vector<float> formula(const RandomMatrix& x, const RandomInt4& w) {
 // around the tiles of every class.
 TEST_P(W4a8Linear, IsTheFormula) {
     SerialParallel serial;
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : kW4a8Formats) {
         for (const size_t depth : {1u, 7u, 8u, 31u, 32u, 33u, 63u, 64u, 65u, 100u, 515u}) {
             for (const size_t num_rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 13u, 40u}) {
-                const RandomInt4 w(kOutputs, depth, format, 5);
+                const RandomInt4 w(kW4a8Outputs, depth, format, 5);
                 const RandomMatrix x(num_rows, depth, 6);
                 const std::vector<float> have =
                     w4a8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
@@ -86,8 +86,8 @@ TEST_P(W4a8Linear, IsTheFormula) {
 // Sums of a group at both of their ends: 64 · 127 · -8, and 64 · 127 · 7.
 TEST_P(W4a8Linear, HoldsTheLargestSums) {
     SerialParallel serial;
-    for (const uint8_t byte : {0x88, 0x77}) {
-        RandomInt4 w(kOutputs, 192, WeightFormat::kInt4Group64, 1);
+    for (const uint8_t byte : {uint8_t{0x88}, uint8_t{0x77}}) {
+        RandomInt4 w(kW4a8Outputs, 192, WeightFormat::kInt4Group64, 1);
         for (uint8_t& values : w.values) values = byte;
         RandomMatrix x(5, 192, 2);
         for (size_t i = 0; i < x.values.size(); ++i) {
@@ -106,14 +106,14 @@ TEST_P(W4a8Linear, HoldsTheLargestSums) {
 // A row that holds what is no number gives NaN, and leaves its neighbours alone.
 TEST_P(W4a8Linear, ARowWithoutANumberIsNan) {
     SerialParallel serial;
-    const RandomInt4 w(kOutputs, 96, WeightFormat::kInt4Group32, 3);
+    const RandomInt4 w(kW4a8Outputs, 96, WeightFormat::kInt4Group32, 3);
     RandomMatrix x(3, 96, 4);
     const std::vector<float> before = formula(x, w);
     x.values[96 + 17] = from_float(std::numeric_limits<float>::quiet_NaN());
     const std::vector<float> y =
         w4a8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
     for (size_t i = 0; i < y.size(); ++i) {
-        if (i / kOutputs == 1) {
+        if (i / kW4a8Outputs == 1) {
             EXPECT_TRUE(std::isnan(y[i])) << i;
         } else {
             EXPECT_EQ(y[i], before[i]) << i;
@@ -123,7 +123,7 @@ TEST_P(W4a8Linear, ARowWithoutANumberIsNan) {
 
 TEST_P(W4a8Linear, IsRowInvariant) {
     const RandomMatrix x(32, 301, 7);
-    for (const WeightFormat format : kFormats) {
+    for (const WeightFormat format : kW4a8Formats) {
         const RandomInt4 w(203, 301, format, 9);
         const PackedLinear weight = PackedLinear::pack(w.weight(), GetParam());
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
