@@ -81,7 +81,6 @@ class GrammarAutomaton {
     State adopt(const Position& position);
 
     size_t num_states() const { return states_.size(); }
-    size_t num_classes() const { return num_classes_; }
     // Of all that it has allocated, about.
     size_t num_bytes() const;
 

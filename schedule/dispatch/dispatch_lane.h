@@ -36,7 +36,6 @@
 #include <vector>
 
 #include "schedule/context/heartbeat.h"
-#include "schedule/dispatch/attention_scheduler.h"
 #include "schedule/dispatch/expert_placement.h"
 #include "schedule/layout/geometry.h"
 #include "schedule/transport/transport.h"
