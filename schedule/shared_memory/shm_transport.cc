@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/check.h"
 #include "proto/crash_point.h"
 #include "schedule/layout/round.h"
 #include "schedule/shared_memory/shm_two_phase.h"
@@ -68,11 +67,7 @@ void ShmDispatchTransport::publish(uint32_t rank,
                                    int32_t layer_id,
                                    std::span<const int32_t> ids,
                                    int32_t round) {
-    assert_descriptor(rank, micro_batch);
-    AFD_ASSERT(ids.size() == layout().geometry.slots_per_micro_batch() && round > 0,
-               "%zu ids, round %d",
-               ids.size(),
-               round);
+    assert_publication(rank, micro_batch, ids, round);
     int32_t* words =
         words_at(ranks_.window(rank), layout().descriptor_offset(session(), micro_batch));
     // R2: ids and layer are plain stores, ordered by the flag behind them. All BS · K1 ids are

@@ -50,6 +50,17 @@ void DispatchTransport::assert_descriptor(uint32_t rank, uint32_t micro_batch) c
                layout_.geometry.num_micro_batches);
 }
 
+void DispatchTransport::assert_publication(uint32_t rank,
+                                           uint32_t micro_batch,
+                                           std::span<const int32_t> ids,
+                                           int32_t round) const {
+    assert_descriptor(rank, micro_batch);
+    AFD_ASSERT(ids.size() == layout_.geometry.slots_per_micro_batch() && round > 0,
+               "%zu ids, round %d",
+               ids.size(),
+               round);
+}
+
 void DispatchTransport::fence(uint32_t rank, uint32_t micro_batch) {
     AFD_ASSERT(false, "rank %u, micro-batch %u: ranks store here themselves", rank, micro_batch);
 }

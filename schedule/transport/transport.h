@@ -22,8 +22,7 @@
 //      (descriptor flags, acknowledged rounds) are what stands at the peers. Memory that others
 //      put into outlives the process.
 //   5. Choose it in daemon/worker/worker_transport.cc; run the protocol body and the lane tests
-//   over
-//      it. More of each step in docs/adding/transport.md.
+//      over it. More of each step in docs/adding/transport.md.
 //
 // These are the bare accesses. The rules about when they may be used (R1, R4, R5, R10; R3 on the
 // FFN side) are carried by DispatchLane and ReadyScan, which the loops use.
@@ -128,6 +127,11 @@ class DispatchTransport : public Endpoint {
                     uint32_t k,
                     size_t row_bytes) const;
     void assert_descriptor(uint32_t rank, uint32_t micro_batch) const;
+    // What publish() requires: a descriptor's place, [BS * K1] ids and a round.
+    void assert_publication(uint32_t rank,
+                            uint32_t micro_batch,
+                            std::span<const int32_t> ids,
+                            int32_t round) const;
 
   private:
     WindowLayout layout_;

@@ -6,7 +6,6 @@
 #include <limits>
 #include <utility>
 
-#include "proto/check.h"
 #include "proto/failure.h"
 #include "schedule/layout/round.h"
 
@@ -90,11 +89,7 @@ void UcxDispatch::publish(uint32_t rank,
                           int32_t layer_id,
                           std::span<const int32_t> ids,
                           int32_t round) {
-    assert_descriptor(rank, micro_batch);
-    AFD_ASSERT(ids.size() == layout().geometry.slots_per_micro_batch() && round > 0,
-               "%zu ids, round %d",
-               ids.size(),
-               round);
+    assert_publication(rank, micro_batch, ids, round);
     Rank& to = memory_->ranks[rank];
     Lane& lane = to.lanes[micro_batch];
     UcxHeader header{};

@@ -55,7 +55,7 @@ void ToyDispatch::publish(uint32_t rank,
                           int32_t layer_id,
                           std::span<const int32_t> ids,
                           int32_t round) {
-    assert_descriptor(rank, micro_batch);
+    assert_publication(rank, micro_batch, ids, round);
     publish_release(machines_.session(session()).published[rank][micro_batch], round);
     int32_t* to = machines_.descriptor(rank, session(), micro_batch);
     ToyPayload sent_ids(std::as_bytes(ids));
