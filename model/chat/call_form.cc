@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/chat/chat_template.h"
+#include "model/chat/call_form.h"
+
 #include "proto/check.h"
 
 namespace afd::model {

@@ -13,8 +13,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "model/chat/call_form.h"
 #include "model/chat/chat_message.h"
 #include "model/chat/chat_prompt.h"
 #include "model/tokenizer/tokenizer.h"
@@ -30,25 +30,6 @@ enum class ReasoningSyntax {
     // Of gpt-oss: messages in channels, of which `analysis` is what it thinks (channel_parser.h).
     kChannels,
 };
-enum class ToolSyntax {
-    kNone,
-    kJson,        // <tool_call>{"name": ..., "arguments": ...}</tool_call>
-    kDeepSeekV3,  // <｜tool▁calls▁begin｜>, type, name and a block of JSON
-    kDeepSeekV31  // <｜tool▁calls▁begin｜>, name and JSON
-};
-// How a call of one function is written. A mark is a special token where the vocabulary has one of
-// its text.
-struct CallPart {
-    std::string_view text;
-    bool is_mark = false;
-};
-struct CallForm {
-    std::vector<CallPart> before;   // The name.
-    std::vector<CallPart> between;  // It and the arguments, as JSON.
-    std::vector<CallPart> behind;   // Them.
-};
-// REQUIRES: not kNone.
-CallForm call_form(ToolSyntax syntax);
 
 struct OutputSyntax {
     ReasoningSyntax reasoning = ReasoningSyntax::kNone;

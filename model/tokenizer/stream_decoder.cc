@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/stream_decoder.h"
+
 #include "model/tokenizer/utf8.h"
 
 namespace afd::model {
+
+std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
+    StreamDecoder decoder(*this);
+    std::string text;
+    for (const uint32_t id : ids) text += decoder.append(id);
+    return text + decoder.finish();
+}
 
 std::string StreamDecoder::append(uint32_t id) {
     const TokenPiece& piece = is_first_ ? tokenizer_->first_piece(id) : tokenizer_->piece(id);

@@ -9,7 +9,7 @@
 //   one of, these       ByteFallback takes <0xE4> for a byte; Fuse and Strip take blanks away that
 //                       the text begins with
 //
-// Tokens only; how their bytes make characters is the business of StreamDecoder (tokenizer.h).
+// Tokens only; how their bytes make characters is the business of StreamDecoder (stream_decoder.h).
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

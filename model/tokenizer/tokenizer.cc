@@ -211,13 +211,6 @@ std::span<const uint32_t> Tokenizer::prompt_end() const {
     return impl_->tables.prompt_end;
 }
 
-std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
-    StreamDecoder decoder(*this);
-    std::string text;
-    for (const uint32_t id : ids) text += decoder.append(id);
-    return text + decoder.finish();
-}
-
 const TokenPiece& Tokenizer::piece(uint32_t id) const {
     static const TokenPiece kNoPiece;
     return id < impl_->tables.pieces.size() ? impl_->tables.pieces[id] : kNoPiece;

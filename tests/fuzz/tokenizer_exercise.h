@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer/stream_decoder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "proto/check.h"
 

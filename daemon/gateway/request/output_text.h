@@ -9,6 +9,7 @@
 #include <string>
 
 #include "model/tokenizer/stop_strings.h"
+#include "model/tokenizer/stream_decoder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"

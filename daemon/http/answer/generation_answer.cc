@@ -6,6 +6,7 @@
 
 #include "daemon/http/message/json_text.h"
 #include "daemon/program/version.h"
+#include "model/tokenizer/stream_decoder.h"
 #include "proto/check.h"
 
 namespace afd::daemon {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/chat/call_form.h"
 #include "model/chat/ordered_json.h"
 #include "model/grammar/response_program.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer/stream_decoder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/utf8.h"
 #include "tests/model/tokenizer/small_tokenizer.h"
