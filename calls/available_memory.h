@@ -7,8 +7,8 @@
 
 namespace afd::calls {
 
-// The least of what the machine has available and what the process's memory group leaves, in bytes;
-// of a need that any machine meets nothing is looked up. Where neither is known: no limit.
+// schedule::available_memory_bytes(); of a need that any machine meets nothing is looked up.
+// Where nothing is known: no limit.
 uint64_t available_memory(uint64_t needed);
 
 }  // namespace afd::calls

@@ -27,6 +27,10 @@ std::string mib(uint64_t bytes) {
     return fmt::format("{} MiB", bytes / kMiB);
 }
 
+std::string available_text(uint64_t bytes) {
+    return (bytes == kUnlimited ? "an unknown amount" : mib(bytes)) + " available";
+}
+
 std::string limit_text(uint64_t limit) {
     return limit == kUnlimited ? "unlimited" : std::to_string(limit);
 }
@@ -82,13 +86,12 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
         return finding;
     }
     if (needs.shm_bytes == 0) {
-        finding.text +=
-            fmt::format("; {} available; what is needed depends on the model: give --model",
-                        mib(facts.memory_bytes));
+        finding.text += fmt::format("; {}; what is needed depends on the model: give --model",
+                                    available_text(facts.memory_bytes));
         return finding;
     }
     finding.text += fmt::format(
-        "; segments take {}, of {} available", mib(needs.shm_bytes), mib(facts.memory_bytes));
+        "; segments take {}, of {}", mib(needs.shm_bytes), available_text(facts.memory_bytes));
     if (needs.two_phase_bytes > 0) {
         finding.text += ", long prompts up to " + mib(needs.two_phase_bytes) + " more";
     }
@@ -107,7 +110,7 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
 }
 
 Finding examine_memory(const MachineFacts& facts, const InstanceNeeds& needs) {
-    Finding finding{"memory", Level::kOk, mib(facts.memory_bytes) + " available", ""};
+    Finding finding{"memory", Level::kOk, available_text(facts.memory_bytes), ""};
     if (needs.weight_bytes == 0) return finding;
     finding.text += fmt::format("; the model's files have {}", mib(needs.weight_bytes));
     if (facts.memory_bytes < needs.weight_bytes) {

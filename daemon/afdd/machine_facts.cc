@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "daemon/config/cpu_plan.h"
+#include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -68,10 +69,6 @@ double measure_clock_ns() {
 
 }  // namespace
 
-uint64_t available_memory() {
-    return std::strtoull(value_of("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10) * 1024;
-}
-
 MachineFacts read_machine() {
     MachineFacts facts;
     facts.cpu_model = value_of("/proc/cpuinfo", "model name");
@@ -82,7 +79,7 @@ MachineFacts read_machine() {
     const int file = ::memfd_create("afd-doctor", MFD_CLOEXEC);
     facts.has_memfd = file >= 0;
     if (file >= 0) ::close(file);
-    facts.memory_bytes = available_memory();
+    facts.memory_bytes = schedule::available_memory_bytes();
     facts.nofile = limit_of(RLIMIT_NOFILE);
     facts.memlock = limit_of(RLIMIT_MEMLOCK);
     facts.address_space = limit_of(RLIMIT_AS);

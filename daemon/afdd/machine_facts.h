@@ -19,8 +19,9 @@ struct MachineFacts {
     uint32_t num_cores = 0;           // That this process may run on.
     double cpu_quota = 0;             // Cores' worth of time that its cgroup gets; 0: all.
     bool has_memfd = false;           // Files in memory can be made.
-    uint64_t memory_bytes = 0;        // Available, as the kernel estimates it.
-    uint64_t nofile = 0;              // Limits: kUnlimited if there is none.
+    // Available: as the kernel estimates it, and as its cgroups leave it. kUnlimited: unknown.
+    uint64_t memory_bytes = 0;
+    uint64_t nofile = 0;  // Limits: kUnlimited if there is none.
     uint64_t memlock = 0;
     uint64_t address_space = 0;
     std::string huge_pages;    // Transparent ones: always, madvise or never.
@@ -29,8 +30,5 @@ struct MachineFacts {
 };
 
 MachineFacts read_machine();
-
-// MachineFacts::memory_bytes as it is now; 0: unknown.
-uint64_t available_memory();
 
 }  // namespace afd::daemon

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "daemon/afdd/machine_facts.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
@@ -11,6 +10,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
 #include "proto/failure.h"
+#include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -122,8 +122,8 @@ Result<> Resizer::check_room(const Config& config, bool stop_first) const {
     if (stop_first) return {};
     const uint64_t num_bytes =
         config.attention_workers * kv_bytes(config, crew_->layout().setup().model().config());
-    const uint64_t num_available = available_memory();
-    if (num_available == 0 || num_bytes <= num_available) return {};
+    const uint64_t num_available = schedule::available_memory_bytes();
+    if (num_bytes <= num_available) return {};
     return resource_exhausted(
         "the KV caches of {} attention workers take {} MiB beside those that serve, and {} MiB of "
         "memory are available: with --stop-first those end before, and requests stand still "
