@@ -39,7 +39,7 @@ void add_timeout(CLI::App& command, double& timeout_s, const char* description) 
 void add_resume_flags(CLI::App& command, GenerateOptions& options) {
     command.add_flag(
         "--resumable", options.resumable, "Print an id, and go on for 60 s if this is killed");
-    command.add_option("--keep", options.keep_s, "With --resumable: for so long")
+    command.add_option("--keep", options.keep_s, "With --resumable: keep it this long")
         ->check(CLI::Range(0.001, 86400.0).description(""))
         ->type_name("SECONDS")
         ->capture_default_str();
@@ -47,8 +47,7 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
         .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
         ->type_name("ID");
     command
-        .add_option(
-            "--received", options.received_chunks, "With --resume: leave out so many tokens")
+        .add_option("--received", options.received_chunks, "With --resume: skip the first N tokens")
         ->type_name("N");
 }
 

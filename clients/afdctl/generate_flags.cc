@@ -62,7 +62,7 @@ void add_penalties(CLI::App& command, SamplingSettings& sampling) {
     add("--repetition-penalty",
         &SamplingSettings::set_repetition_penalty,
         0.01,
-        "Divides the logits of tokens that are there; 1: off");
+        "Divides the logits of tokens already present; 1: off");
     add("--presence-penalty",
         &SamplingSettings::set_presence_penalty,
         -2,
@@ -70,7 +70,7 @@ void add_penalties(CLI::App& command, SamplingSettings& sampling) {
     add("--frequency-penalty",
         &SamplingSettings::set_frequency_penalty,
         -2,
-        "And so often as it is there; -2 to 2");
+        "The same, once per occurrence; -2 to 2");
     command
         .add_option_function<std::string>(
             "--logit-bias",
@@ -116,7 +116,7 @@ void add_sampling_flags(CLI::App& command, SamplingSettings& sampling) {
         ->check(CLI::Range(0.0, 2.0).description(""))
         ->type_name("T")
         ->default_str("0");
-    add("--min-p", &SamplingSettings::set_min_p, "Of those at least so likely beside the best")
+    add("--min-p", &SamplingSettings::set_min_p, "Of tokens at least P times as likely as the best")
         ->check(CLI::Range(0.0, 1.0).description(""))
         ->type_name("P");
     add_number(command,
@@ -166,8 +166,11 @@ void add_end_flags(CLI::App& command, Generate& wish) {
             "End with one of these tokens, too")
         ->delimiter(',')
         ->type_name("ID,...");
-    add_number(
-        command, "--min-tokens", wish, &Generate::set_min_tokens, "No end before so many tokens");
+    add_number(command,
+               "--min-tokens",
+               wish,
+               &Generate::set_min_tokens,
+               "Do not end before this many tokens");
     add_number(command,
                "--request-timeout-ms",
                wish,

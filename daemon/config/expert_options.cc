@@ -105,7 +105,7 @@ std::vector<ConfigOption> ffn_worker_options() {
          .member = &C::ffn_scheduler,
          .default_text = "",
          .unit = "",
-         .description = "Library of an own scheduler, in place of ffn_policy: /path/lib.so",
+         .description = "Library with your own scheduler, instead of ffn_policy: /path/lib.so",
          .check = check_ffn_scheduler},
         {.name = "expert_placement",
          .member = &C::expert_placement,

@@ -66,7 +66,7 @@ std::vector<ConfigOption> process_options() {
          .member = choice<&C::metrics_compat>(),
          .default_text = "none",
          .unit = "",
-         .description = "Also give metrics the names that they have there",
+         .description = "Also expose metrics under that system's names",
          .choices = names_up_to(MetricsCompat::kVllm)},
         {"seccomp",
          &C::seccomp,

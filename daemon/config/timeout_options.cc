@@ -59,7 +59,7 @@ std::vector<ConfigOption> timeout_options() {
          &C::start_attempts,
          "5",
          "",
-         "Give up after so many failures before a worker was ever ready",
+         "Give up after this many failed starts of a worker never ready before",
          1,
          1000},
         {"start_timeout_ms",
