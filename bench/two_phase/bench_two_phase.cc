@@ -2,9 +2,8 @@
 
 // bench_two_phase: the two-phase dispatch, each figure against a baseline measured in the same run.
 //
-//   layout    phase 1 of 65,536 to 1,048,576 tokens, top-2 of 64 experts on 4 ranks, blocks of
-//   1,024
-//       tokens. ns_per_token; growth: the time per token over that of 65,536 tokens.
+//   layout      phase 1 of 65,536 to 1,048,576 tokens, top-2 of 64 experts on 4 ranks, blocks of
+//       1,024 tokens. ns_per_token; growth: the time per token over that of 65,536 tokens.
 //   payload/H   phase 2 of top-8 batches, 256 MiB of bf16 rows of H values, from one process to
 //       another through shared memory, block by block, each block announced by a flag that the
 //       other process waits for. of_memcpy: the throughput over that of one memcpy a block of the

@@ -90,18 +90,18 @@ class AttentionLoop {
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);
     bool send_again(MicroBatch& micro_batch, const Error& error);
+    static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
+    void finish_step(MicroBatch& micro_batch);
+    void fail(MicroBatch& micro_batch, Code code, const char* text);
+    void give_back(MicroBatch& micro_batch);
+    bool end_finished_sequences();
+    void end_sequence(Sequence& sequence);
 
     // In attention_failover.cc.
     void on_rank_state(uint32_t rank, bool is_lost);
     void on_void_answer(const WorkerCommand& answer);
     bool let_go_of_lost_ranks();
     bool leave_lost_rank(MicroBatch& micro_batch);
-    static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
-    void finish_step(MicroBatch& micro_batch);
-    bool end_finished_sequences();
-    void end_sequence(Sequence& sequence);
-    void fail(MicroBatch& micro_batch, Code code, const char* text);
-    void give_back(MicroBatch& micro_batch);
 
     // In attention_waits.cc.
     void wait_for_peers();

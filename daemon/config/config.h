@@ -33,7 +33,7 @@ struct Config {
     std::string ucx_transports;
     std::string ucx_devices;
     std::string ucx_host;
-    Neighbours ucx_neighbours;
+    Neighbours ucx_neighbours = Neighbours::kMemory;
     std::string attention_hosts;
     std::string ffn_hosts;
     std::string cluster_listen;

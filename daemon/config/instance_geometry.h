@@ -28,11 +28,10 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
                                             const model::ModelConfig& model);
 
 // A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
-// values, both rounded up to whole 512 bytes; with router = ffn
-// a row of an attention window also holds its routing weight, and one of an FFN window its rest
-// (rows_have_rest); with row_checksums either has its seal behind that. K1 is top_k and, if FFN
-// workers compute the shared experts, one slot for them; a model without MoE layers has the slot of
-// its dense MLP.
+// values, both rounded up to whole 512 bytes; with router = ffn a row of an attention window also
+// holds its routing weight, and one of an FFN window its rest (rows_have_rest); with row_checksums
+// either has its seal behind that. K1 is top_k and, if FFN workers compute the shared experts, one
+// slot for them; a model without MoE layers has the slot of its dense MLP.
 // Errors: kInvalidArgument (schedule::validate; an unknown router or dtype: kDataLoss).
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance);

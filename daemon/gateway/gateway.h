@@ -4,9 +4,11 @@
 // Gateway: serves clients (client.proto) with the attention workers. All on afdd's loop.
 //
 // It is where three sides meet, and passes each word on to the part whose noun it is:
-//   sessions (client_session.h)  -> LongPrompts, Admission, ResumableRequests, FlightEnds (cancel),
-//   Tracer, Drain workers (attention_workers.h) -> TokenStream, Replay the program (gateway_host.h)
-//   -> Drain, Outage, ChangeWatch, Departure, status time  -> Deadlines
+//   sessions (client_session.h)      -> LongPrompts, Admission, ResumableRequests,
+//                                       FlightEnds (cancel), Tracer, Drain
+//   workers (attention_workers.h)    -> TokenStream, Replay
+//   the program (gateway_host.h)     -> Drain, Outage, ChangeWatch, Departure, status
+//   time                             -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
 //

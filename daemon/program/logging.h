@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How the three programs write their log: lines on stderr, through spdlog's default logger.
+// How afdd, its workers and their stand-ins write their log: lines on stderr, through spdlog's
+// default logger.
 //
 //   text: 2026-11-21 11:42:07.123 warn  ffn-0: who waits for whom ...   (coloured on a terminal)
 //   json: {"time":1.5,"level":"warning","program":"ffn-0","pid":77,"message":"..."}

@@ -5,8 +5,8 @@
 // dimensions, and everything that follows from them: what it keeps in the cache, which tensors it
 // reads, and the block that computes it. One kind serves many families (model/family/family.h).
 //
-// Implementations: MlaConfig (model/mla/mla_config.h); a plain one with grouped heads that stands
-// outside this folder: tests/model/toy_family/.
+// Implementations: MlaConfig (model/mla/mla_config.h), GqaConfig (model/gqa/gqa_config.h); a third,
+// outside model/, in tests/model/toy_family/.
 
 #include <cstdint>
 #include <memory>

@@ -43,7 +43,7 @@ struct AttentionWorkspace {
     ops::Workspace memory;
 };
 
-// A row of the micro-batch and what the router says about it, as pre_ffn() leaves it.
+// Rows of a micro-batch and what the router says about them, as pre_ffn() leaves them.
 struct FfnInput {
     ops::Rows<ops::Bf16> x;  // out [num_tokens, hidden]
     Routing routing;

@@ -16,8 +16,7 @@
 namespace afd::model {
 
 // `config_text`, a tokenizer_config.json, names special tokens (added_tokens_decoder); the others
-// are
-// <|reserved_token_ID|>. Empty: there is none. `origin` starts every message.
+// are <|reserved_token_ID|>. Empty: there is none. `origin` starts every message.
 // Errors: kDataLoss naming the line.
 Result<TokenizerFile> parse_tiktoken_file(std::string_view text,
                                           std::string_view config_text,

@@ -5,8 +5,9 @@
 // lack it. Included by kernels_amx_*.cc only.
 //
 // For one output, a step is up to 16 pairs of elements along the depth:
-//   even = odd = 0;  for each pair: even = fma(a[2k], b[2k], even), odd = fma(a[2k+1], b[2k+1],
-//   odd) sum = sum + (even + odd)
+//   even = odd = 0
+//   for each pair: even = fma(a[2k], b[2k], even), odd = fma(a[2k+1], b[2k+1], odd)
+//   sum = sum + (even + odd)
 // each operation rounded to nearest even, denormal operands and results being zeros of their sign.
 // A last step has only the pairs that there are; an odd depth is padded with a zero.
 //

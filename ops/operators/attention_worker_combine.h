@@ -3,8 +3,8 @@
 
 // AttentionWorkerCombine: the weighted sum of the rows that came back to an attention window.
 //
-//   y[t] = Σ_k row(m, t, k)·expert_scales[t, k] + Σ_j row(m, t, K + j), m =
-//   attention.micro_batch_id
+//   y[t] = Σ_k row(m, t, k)·expert_scales[t, k] + Σ_j row(m, t, K + j)
+//   m = attention.micro_batch_id
 //
 // The arithmetic is that of ops/experts/combine.h. An id outside [0, common.expert_num) masks its
 // slot, whose row is neither awaited nor read; common.expert_num is E+S, so the slots are those

@@ -8,14 +8,12 @@
 //
 // It is stateless: no clock, so no policy waits, and every non-zero flag is ready; the caller
 // clears flags. At most one descriptor of a session is taken.
-//   any     each session's first ready micro-batch, counted from polling_index on; polling_index
-//           stays
+//   any     each session's first ready micro-batch, from polling_index on; polling_index stays
 //   groups  as any, but only for groups of sync_group_size consecutive sessions that are all ready
 //   all     the ready sessions of micro-batch polling_index; polling_index moves on, modulo M
-// With run_flag 0 nothing is taken and polling_index stays. This is the operator that
-// stands alone; the daemon's FFN loop has schedule/dispatch/ready_scan.h with
-// schedule/dispatch/ffn_scheduler.h, which know time and acknowledged rounds. Source:
-// docs/specification.md, section 3.
+// With run_flag 0 nothing is taken and polling_index stays. This is the operator that stands alone;
+// the daemon's FFN loop has schedule/dispatch/ready_scan.h with schedule/dispatch/ffn_scheduler.h,
+// which know time and acknowledged rounds. Source: docs/specification.md, section 3.
 
 #include <cstddef>
 #include <cstdint>

@@ -3,9 +3,10 @@
 
 // MoeGatingTopK on tensors: router logits of any floating type to the chosen experts.
 //
-//   scores = softmax, sigmoid or sqrt(softplus) of x in fp32; choice = scores + bias; expert_idx =
-//   the k best choices inside the k_group best groups; y = scores at the picks, normalised, times
-//   the factor
+//   scores = softmax, sigmoid or sqrt(softplus) of x in fp32
+//   choice = scores + bias
+//   expert_idx = the k best choices inside the topk_group best groups
+//   y = scores at the picks, normalised, times the factor
 //
 // This is the operator that stands alone; the arithmetic and every tie are those of
 // ops/experts/gating_rows.h, which the daemon's router calls.

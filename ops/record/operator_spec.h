@@ -6,8 +6,8 @@
 // The record is the only place where names, dtypes, shapes and ranges are written down, and which
 // member of the request each name is: the operator validates its request with it
 // (operator_check.h), `afd-op` fills requests by it and prints it, and docs/operators.md is
-// generated from it. Constraints that no column can say are sentences in
-// `rules`, enforced by the operator itself.
+// generated from it. Constraints that no column can say are sentences in `rules`, enforced by the
+// operator itself.
 //
 // Records are constants; their strings are literals.
 

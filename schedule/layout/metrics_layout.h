@@ -9,8 +9,8 @@
 //   1024     histograms    [kMetricsHistograms] of kHistogramBytes
 //   11264    trace head    2 x uint64, a line of its own: events begun, events ended
 //   12288    trace events  [kTraceEvents] of kTraceEventBytes
-//   143360   lanes         session: a histogram for each rank; rank: uint64 for each expert of a
-//   layer
+//   143360   lanes         session: a histogram for each rank
+//                          rank: uint64 for each expert of a layer
 //
 // All but the switch is written by the worker's data thread. All in bytes.
 

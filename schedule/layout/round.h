@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Round numbers of a (session, micro-batch) lane: R1 of the flag protocol, whose rules R1 ... R11
+// Round numbers of a (session, micro-batch) lane: R1 of the flag protocol, whose rules R1 ... R17
 // stand in docs/protocol.md. Pure.
 //
 // A descriptor's flag is 0 (never used) or a round number in [1, 2^31 - 1]; after the last comes

@@ -2,7 +2,7 @@
 #pragma once
 
 // Attention of several states over one block with AMX: the bits of attention_amx.h, with what is
-// loaded of the block used by all of them. Included by ops/cpu/amx/kernels_amx.cc only.
+// loaded of the block used by all of them. Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 //
 // A product takes no position that is not a span's own, not even with a p of 0: the value may be
 // anything, and adding a zero can change the sign of one.

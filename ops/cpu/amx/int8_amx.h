@@ -3,7 +3,7 @@
 
 // Tiles of int8 weights with AMX. Panels have the weights with 128 added, which tdpbsud takes as
 // bytes without a sign; Σ (w + 128)·x - 128·Σ x is the sum, exact modulo 2^32 like that of every
-// class. Included by ops/cpu/amx/kernels_amx.cc only.
+// class. Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 
 #include <cstdint>
 

@@ -2,7 +2,8 @@
 #pragma once
 
 // The ends of rows whose depth is no multiple of what a tile takes, packed for one tile load: a
-// load of the rows themselves would read beyond them. Included by ops/cpu/amx/kernels_amx.cc only.
+// load of the rows themselves would read beyond them. Compiled into ops/cpu/amx/kernels_amx.cc and
+// tests only.
 
 #include <cstddef>
 #include <cstring>

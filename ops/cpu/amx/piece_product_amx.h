@@ -2,7 +2,7 @@
 #pragma once
 
 // Many rows and a piece of depth of some panels with tiles, of any element
-// (cpu::PieceArguments). Included by ops/cpu/amx/kernels_amx.cc only.
+// (cpu::PieceArguments). Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 //
 // 32 rows of x stay in the first-level cache while the pieces of all panels pass them, line after
 // line from the second-level one. Fetching these ahead, or the sums of the next panel, was no

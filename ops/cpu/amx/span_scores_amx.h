@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scores and softmax of several states over one block with AMX. Included by
-// ops/cpu/amx/kernels_amx.cc only.
+// Scores and softmax of several states over one block with AMX. Compiled into
+// ops/cpu/amx/kernels_amx.cc and tests only.
 //
 // Scores are taken two states and two tiles of keys at a time, so that a tile that comes from the
 // second-level cache meets two others; the softmax of the two states before goes on in between,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Weighted sums of values of several states over one block with AMX. Included by
-// ops/cpu/amx/kernels_amx.cc only.
+// Weighted sums of values of several states over one block with AMX. Compiled into
+// ops/cpu/amx/kernels_amx.cc and tests only.
 //
 // Values are interleaved once: 32 columns at a time for all states' whole steps of positions, and
 // row by row for the step that a span ends in, whose spans have different numbers of pairs.

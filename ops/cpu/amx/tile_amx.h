@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tiles of bf16 weights with AMX. Included by ops/cpu/amx/kernels_amx.cc only.
+// Tiles of bf16 weights with AMX. Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 
 #include "ops/cpu/amx/tile_product_amx.h"
 #include "ops/cpu/kernels.h"

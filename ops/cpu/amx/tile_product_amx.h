@@ -3,7 +3,7 @@
 
 // Products of some rows and some panels with tiles, of any element: a panel has a line of two
 // tiles' columns for every 4 bytes of depth (ops/format/packed_shape.h), so that a tile of B is
-// every second line. Included by ops/cpu/amx/kernels_amx.cc only.
+// every second line. Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 //
 // Tiles of 16 rows by 16 columns: up to 16 rows meet the four tiles of columns of two panels, up to
 // 32 rows the two of one; either way four sums are under way, which a product's latency of about 52

@@ -2,8 +2,9 @@
 #pragma once
 
 // The eight tile registers of AMX: what they are told about their sizes, and the instructions that
-// the kernels use. Included by ops/cpu/amx/kernels_amx.cc only; the kernels take the unit as a
-// template parameter, so that tests run them on one in software (tests/ops/cpu/software_tiles.h).
+// the kernels use. Compiled into ops/cpu/amx/kernels_amx.cc and tests only: the kernels take the
+// unit as a template parameter, so that tests run them on one in software
+// (tests/ops/cpu/software_tiles.h).
 //
 // A product is of 16 rows and 16 columns: C[m][n] += Σ A[m][k] · B[k][n], where A is `rows` rows of
 // at most 64 bytes, B as many rows of 64 bytes as A has groups of 4 bytes (a pair of bf16 values,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ops/tensor/math.h and ops/tensor/bf16.h on 16 lanes, with the same bits. Included by
-// kernels_avx512*.cc only.
+// ops/tensor/math.h and ops/tensor/bf16.h on 16 lanes, with the same bits. Compiled into the kernel
+// files of classes avx512, avx512-bf16 and amx only.
 
 #include <immintrin.h>
 

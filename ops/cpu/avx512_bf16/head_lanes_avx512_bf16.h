@@ -2,7 +2,7 @@
 #pragma once
 
 // Registers whose lanes are heads, and queries turned into them: a pair of elements of all heads
-// side by side. Included by ops/cpu/avx512_bf16/attention_avx512_bf16.h only.
+// side by side. Compiled into the kernel files of classes avx512-bf16 and amx only.
 
 #include <immintrin.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tiles of bf16 weights for AVX-512 BF16. Included by ops/cpu/avx512_bf16/kernels_avx512_bf16.cc
-// only.
+// Tiles of bf16 weights for AVX-512 BF16. Compiled into the kernel files of classes avx512-bf16 and
+// amx only.
 
 #include <immintrin.h>
 

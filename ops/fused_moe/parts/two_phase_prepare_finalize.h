@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TwoPhasePrepareFinalize: the two-phase dispatch within one process, over the operators
-// ops/two_phase_*.h.
+// TwoPhasePrepareFinalize: the two-phase dispatch within one process, over the operators of
+// ops/two_phase/.
 //
 // Phase 1 counts the rows of every rank and expert, phase 2 copies (or quantises) them into a
 // segment of which exactly these rows are used; what the experts get is sorted by rank and expert,

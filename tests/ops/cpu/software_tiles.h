@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tile registers of AMX in software, for the kernels of ops/cpu/*_amx.h: what runs on a
+// The tile registers of AMX in software, for the kernels of ops/cpu/amx/: what runs on a
 // processor without them is then all of these kernels but the instructions themselves. Each access
 // is held to the sizes that the kernel configured, as the processor does with a fault.
 //
