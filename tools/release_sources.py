@@ -11,7 +11,7 @@ import dataclasses
 class Source:
     """One of two lists says what was not confirmed; "a.b" is key b of the object a."""
     where: str
-    recollected: tuple[str, ...] = ()       # All others are confirmed.
+    unconfirmed: tuple[str, ...] = ()       # All others are confirmed.
     confirmed: tuple[str, ...] | None = None  # No others are.
 
 
@@ -140,17 +140,17 @@ def problems(configs: dict[str, dict]) -> list[str]:
     for name in configs.keys() & SOURCES.keys():
         source = SOURCES[name]
         found += [f"tools/release_sources.py: {name} has no {key}"
-                  for key in source.recollected + (source.confirmed or ())
+                  for key in source.unconfirmed + (source.confirmed or ())
                   if not has(configs[name], key)]
     return found
 
 
 def sentence(name: str) -> str:
-    """For example: MaxText. From recollection: `quantization_config`."""
+    """For example: MaxText. Not confirmed: `quantization_config`."""
     source = SOURCES[name]
-    listed = ", ".join(f"`{key}`" for key in source.confirmed or source.recollected)
-    if source.confirmed is None:
-        rest = listed or "none"
+    listed = ", ".join(f"`{key}`" for key in source.confirmed or source.unconfirmed)
+    if source.confirmed is not None:
+        rest = f"Not confirmed: all but {listed}." if listed else "No key confirmed."
     else:
-        rest = f"all but {listed}" if listed else "all"
-    return f"{source.where}. From recollection: {rest}."
+        rest = f"Not confirmed: {listed}." if listed else "All keys confirmed."
+    return f"{source.where}. {rest}"
