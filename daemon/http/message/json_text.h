@@ -2,7 +2,7 @@
 #pragma once
 
 // JSON that is written, value by value, behind a text. The chunks of a stream are made here: a
-// document in memory for each of them would cost more than the rest of a token's way.
+// document in memory for each of them would cost more than the rest of a token's path.
 
 #include <cstdint>
 #include <string>
