@@ -127,9 +127,9 @@ int afd_ops_run(afd_ops_call* call,
                 size_t workspace_bytes,
                 afd_ops_error* error);
 
-/* What this machine can do at most with so many threads (0 and 1: one), measured in about a fifth
- * of a second: bytes a second of copying memory, operations a second of matrices in the cache. Both
- * 0: there was no memory for it, or not so many threads. */
+/* What this machine can do at most with num_threads threads (0 and 1: one), measured in about a
+ * fifth of a second: bytes a second of copying memory, operations a second of matrices in the
+ * cache. Both 0: there was no memory for it, or there were not that many threads. */
 void afd_ops_machine_limits(uint32_t num_threads,
                             double* bytes_per_second,
                             double* operations_per_second);

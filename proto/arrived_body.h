@@ -3,8 +3,8 @@
 
 // ArrivedBody: the body of an HTTP message for a parser of Boost.Beast, as a string that grows with
 // what arrives. Beast's own reserves what Content-Length announces, which may be anything. The
-// daemon reads requests with it, the clients answers; who reads a stream takes the bytes out of the
-// string as they come.
+// daemon reads requests with it, the clients answers; whoever reads a stream takes the bytes out of
+// the string as they come.
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/message.hpp>

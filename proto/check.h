@@ -6,7 +6,7 @@
 // those are validated and cost only the one who sent them (proto/status.h).
 //
 // A stderr without any room is waited for no longer than a second, and one without a reader not at
-// all: who waited there would neither live nor be replaced. A macro and no inline function: the
+// all: whoever waited there would neither live nor be replaced. A macro and no inline function: the
 // kernels of each instruction set include this, and the linker would keep one of their copies for
 // all.
 

@@ -7,7 +7,7 @@
 //
 // The compiler checks that text and values fit together. A float or double is written {:f}, with
 // six decimals. A source that includes this may call fmt::format too. It is not part of status.h,
-// which the client library installs: who uses that library need not have fmt.
+// which the client library installs: whoever uses that library need not have fmt.
 
 #include <fmt/core.h>
 

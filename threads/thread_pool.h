@@ -36,7 +36,7 @@ class ThreadPool final : public ops::Parallel {
     explicit ThreadPool(unsigned num_threads) : ThreadPool(num_threads, 0, true, {}) {}
     ~ThreadPool() override;
 
-    // Whether every thread has its core; else why the first has not. Such a pool works all the
+    // Whether every thread has its core; else why the first does not. Such a pool works all the
     // same, only slower.
     const Result<>& pinned() const { return pinned_; }
 

@@ -20,7 +20,7 @@
 
 namespace afd::client {
 
-// How long a level lasts: until so many requests have been sent, or for so long. What is in flight
+// How long a level lasts: until num_requests have been sent, or for its duration. What is in flight
 // at the end is waited for.
 struct LevelExtent {
     std::optional<uint64_t> num_requests;

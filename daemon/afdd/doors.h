@@ -50,12 +50,12 @@ class Doors {
     // Adds each to an offer, and its socket, which stays the door's.
     void offer(handover::Offer& offer, std::vector<int>& fds) const;
     std::vector<std::string_view> kinds() const;
-    // Nobody is let in until go_on(); who connects meanwhile waits.
+    // Nobody is let in until go_on(); whoever connects meanwhile waits.
     void pause();
     void go_on();
     // Those of `kept` are another afdd's from now on, and paused; nobody listens at the others.
     void leave(const std::vector<std::string_view>& kept);
-    // A connection from another afdd. One of a door that there is not is closed.
+    // A connection from another afdd. One of a door that does not exist is closed.
     void adopt(HandedConnection connection);
 
   private:

@@ -25,7 +25,7 @@ struct LocalWelcome {
 
     // `own_address`: at which the leader sees this host, which is another one when it has joined
     // again over another network. REQUIRES: `setup` has opened the model, and is of `config`.
-    // Errors: kFailedPrecondition, kNotFound: what the leader wants and this host has not.
+    // Errors: kFailedPrecondition, kNotFound: what the leader wants and this host does not have.
     Result<> localise(const Config& config,
                       const InstanceSetup& setup,
                       const ListenAddress& own_address,

@@ -61,7 +61,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     bool is_on() const { return step_ != Step::kNone; }
     // What it does now, for the status; empty: nothing.
     std::string text() const;
-    // Errors while it is on: kFailedPrecondition, for who would disturb it.
+    // Errors while it is on: kFailedPrecondition, for whoever would disturb it.
     Result<> check_idle() const;
 
     // The instance is to end, once its requests have: begins nothing that is not needed for that.

@@ -6,9 +6,9 @@
 //
 //   empty --take()--> starting --Hello--> at work --process gone--> empty
 //
-// One process at a time: who asks while there is one, because its own connection has broken, gets
-// the next, when that one is gone. Segments stay for the next process of the same instance, which
-// finds in them what its predecessor was at (R11).
+// One process at a time: whoever asks while there is one, because its own connection has broken,
+// gets the next, when that one is gone. Segments stay for the next process of the same instance,
+// which finds in them what its predecessor was at (R11).
 
 #include <cstdint>
 #include <functional>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an instance says of itself on SIGUSR1: its status as one line of JSON, for who has its pid
-// and nothing that speaks to its socket.
+// What an instance says of itself on SIGUSR1: its status as one line of JSON, for whoever has its
+// pid and nothing that speaks to its socket.
 
 #include <string>
 

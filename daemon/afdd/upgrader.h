@@ -60,7 +60,7 @@ class Upgrader final : private SuccessorListener {
     void on_departed();
     // What it does now, for the status; empty: nothing.
     std::string text() const;
-    // Errors while it is on: kFailedPrecondition, for who would disturb it.
+    // Errors while it is on: kFailedPrecondition, for whoever would disturb it.
     Result<> check_idle() const;
     // The instance is to end: a successor that does not serve yet is for nothing.
     void cancel();

@@ -28,7 +28,7 @@ class BlockGroup {
     // grows by entries that nobody reads.
     void leave(HeldBlocks& held, uint32_t num_computed);
 
-    // Takes up to as many as a sequence of so many tokens holds at a time. False, and nothing
+    // Takes up to as many as a sequence of max_total_tokens holds at a time. False, and nothing
     // changed: there are not as many. Never where it was true for the sequence before.
     bool take_more(HeldBlocks& held, uint32_t max_total_tokens);
 

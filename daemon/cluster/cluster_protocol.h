@@ -11,12 +11,12 @@ namespace afd::daemon {
 // Join.version; raise it with every incompatible change of cluster.proto or control.proto.
 inline constexpr uint32_t kClusterVersion = 1;
 
-// Each end says something so often,
+// Each end says something at this interval,
 inline constexpr uint64_t kBeatMs = 500;
-// and gives the other up when it has heard nothing for so long, from the opening on.
+// and gives the other up when it has heard nothing for this long, from the opening on.
 inline constexpr uint64_t kSilentMs = 5000;
 
-// Who passes messages on reads nothing from one side while the other has not taken so much.
+// Whoever passes messages on reads nothing from one side while the other has this much to take.
 inline constexpr size_t kRelayedBytesMax = size_t{4} << 20;
 
 }  // namespace afd::daemon

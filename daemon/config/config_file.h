@@ -12,7 +12,7 @@
 namespace afd::daemon {
 
 // How afdd came to the file. One that was found where afdd happened to be started must also belong
-// to the user or to root; who names a file answers for its owner.
+// to the user or to root; whoever names a file answers for its owner.
 enum class ConfigFilePlace { kNamed, kFound };
 
 // Never waits, whatever the name stands for.

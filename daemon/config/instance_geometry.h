@@ -41,7 +41,7 @@ inline schedule::Windows windows_of(Transport transport) {
     return transport == Transport::kUcx ? schedule::Windows::kPrivate : schedule::Windows::kShared;
 }
 
-// Whether rows in FFN windows bring what their rounding left: who routes by them sees what an
+// Whether rows in FFN windows bring what their rounding left: whoever routes by them sees what an
 // attention worker would have seen.
 bool rows_have_rest(const model::ModelConfig& model, schedule::RouterPlacement router);
 

@@ -20,7 +20,7 @@
 
 namespace afd::daemon {
 
-// N of "replicas:N": each routed expert on N ranks, on different hosts where there are so many. 0:
+// N of "replicas:N": each routed expert on N ranks, on different hosts where there are enough. 0:
 // it is something else.
 uint32_t replicas_of(std::string_view expert_placement);
 

@@ -47,7 +47,7 @@ struct ConfigSources {
     std::map<std::string, std::string> slurm;
     // Places to look when no file is named, in order.
     std::vector<std::string> default_files;
-    // Who starts nothing can do without a model.
+    // Whoever starts nothing can do without a model.
     bool needs_model = true;
 };
 

@@ -4,7 +4,7 @@
 // WindowBatcher: a pass of rows that the attention workers routed. The operator FfnWorkerBatching
 // gathers the rows straight from the window. bf16 and int8 rows are its token dtypes 1 and 2, whose
 // scales it takes apart. fp8 rows have a scale for each block, which is none of its dtypes: they
-// pass as so many words; so do int8 rows with checksums, which are of a row as it was sent. Its
+// pass as plain words; so do int8 rows with checksums, which are of a row as it was sent. Its
 // fp16 (0) is not sent by anybody: a bf16 row in fp16 has the same bytes, and loses what fp16's
 // exponent does not reach.
 //

@@ -23,7 +23,7 @@ class Drain {
     void begin();
     bool is_on() const { return is_on_; }
 
-    // Errors while it is on: kFailedPrecondition, for who asks for something new.
+    // Errors while it is on: kFailedPrecondition, for whoever asks for something new.
     Result<> check_admits() const;
 
     bool is_awaited_by(const ClientSession& client) const;

@@ -56,8 +56,8 @@ class HttpExchange {
     bool reaches_client() const { return !numbers_->is_behind_client(); }
     void go_on() { num_missing_.reset(); }
 
-    // What the client is to read of `events`: of a resumable stream those that it has not,
-    // numbered.
+    // What the client is to read of `events`: of a resumable stream those that it does not
+    // have, numbered.
     std::string to_send(std::string_view events);
 
     // Headers of the answer beside those of every answer.

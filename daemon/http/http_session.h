@@ -39,7 +39,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     // What a client may send ahead while it is being answered; the rest stays in the kernel.
     static constexpr size_t kAheadBytesMax = size_t{64} << 10;
     static constexpr std::string_view kNoHandler = "none";
-    // A stream that is silent for so long says that it lives.
+    // A stream that is silent for this long says that it lives.
     static constexpr uint64_t kPingMs = 15'000;
 
     // REQUIRES: `loop` and `host` outlive the object.

@@ -37,7 +37,7 @@ struct Route {
         if (is_post) return "POST, OPTIONS";
         return has_head() ? "GET, HEAD, OPTIONS" : "GET, OPTIONS";
     }
-    // A HEAD must not take a stream from who reads it.
+    // A HEAD must not take a stream from whoever reads it.
     bool has_head() const { return endpoint != Endpoint::kResume; }
 };
 

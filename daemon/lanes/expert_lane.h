@@ -122,7 +122,7 @@ class ExpertLane {
     // --- about the call that was finished last, or is open ---
 
     // The routing weights [num_tokens, top_k] that came back with the rows, if they were routed
-    // elsewhere: valid from finish() to the next start(). Null: who called had them.
+    // elsewhere: valid from finish() to the next start(). Null: the caller had them.
     virtual const float* topk_weights() const { return nullptr; }
 
     // The number of its round, by which traces of both sides are joined; 0: it has none.

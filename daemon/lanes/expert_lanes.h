@@ -20,7 +20,7 @@ class ExpertLanes {
     // live as long as this object.
     virtual std::span<const std::unique_ptr<ExpertLane>> lanes() const = 0;
 
-    // The ranks that the lanes avoid, for who hears of them; null: nobody is lost.
+    // The ranks that the lanes avoid, for whoever hears of them; null: nobody is lost.
     virtual schedule::LostRanks* lost_ranks() { return nullptr; }
 };
 

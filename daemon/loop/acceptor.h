@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Acceptor: takes the connections of a listening socket of any family. Who binds it decides what
-// an address is and who may connect (socket_listener.h: Unix).
+// Acceptor: takes the connections of a listening socket of any family. Whoever binds it decides
+// what an address is and who may connect (socket_listener.h: Unix).
 
 #include <functional>
 #include <string>

@@ -53,8 +53,8 @@ class Timer {
     Block* block_;
 };
 
-// Work that goes on in the loop's next turn, behind whatever else is ready by then: who has more to
-// do than others should wait for does a part and asks for another turn.
+// Work that goes on in the loop's next turn, behind whatever else is ready by then: whoever has
+// more to do than others should wait for does a part and asks for another turn.
 class NextTurn {
   public:
     NextTurn(EventLoop& loop, std::function<void()> callback);

@@ -39,7 +39,7 @@ class HttpMetrics {
         times.record(seconds);
     }
 
-    // A completion asks for so many choices of each prompt.
+    // A completion asks for `num_choices` choices of each prompt.
     void on_asked(uint32_t num_choices) { choices_.record(num_choices); }
 
     const std::map<Kind, uint64_t>& counts() const { return counts_; }

@@ -2,7 +2,8 @@
 #pragma once
 
 // WorkerTotals: what all processes of one worker slot have counted together. A successor starts its
-// metrics segment at zero (metrics.h); who watches a counter from outside must never see it fall.
+// metrics segment at zero (metrics.h); whoever watches a counter from outside must never see it
+// fall.
 //
 // The counts of a process are in its segment as long as it serves, and are added up here when it is
 // gone. Between its end and the moment in which its successor serves, the segment has the old

@@ -3,9 +3,9 @@
 
 // LogOutput: where the lines of the log go, without waiting for whoever does not read them. A pager
 // that somebody has left open, a terminal that was stopped, a collector that hangs: a program that
-// waited for one of these would serve nobody, and not even end. Who is only behind gets a moment:
-// lines without room wait, together for kPatience of each second, and if that was in vain not at
-// all until one had room.
+// waited for one of these would serve nobody, and not even end. Whoever is only behind gets a
+// moment: lines without room wait, together for kPatience of each second, and if that was in vain
+// not at all until one had room.
 //
 // A pipe or a terminal is opened once more, so that it does not wait here and still does for the
 // others who write there; a terminal that may not be (it is another user's) as the one that this
@@ -58,7 +58,7 @@ class LogOutput {
     std::pair<dev_t, ino_t> file_{};
     Way way_ = Way::kAsItIs;
     int fd_ = -1;             // Of this object where it was opened again.
-    size_t asked_bytes_ = 0;  // For so many there is room where there is any: Way::kAsked.
+    size_t asked_bytes_ = 0;  // If there is any room, then for this many: Way::kAsked.
     std::string rest_;        // Of a line that was begun.
     bool is_hung_ = false;    // The last wait was in vain.
     Clock::time_point period_began_;

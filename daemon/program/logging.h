@@ -13,7 +13,7 @@
 // Nobody waits for whoever reads the log (log_output.h): what finds no room is lost, and a line
 // says how many were.
 //
-// Who logs sees neither spdlog nor the inside of fmt: compiling those in every file that says
+// Whoever logs sees neither spdlog nor the inside of fmt: compiling those in every file that says
 // something was half of the time to compile the daemon.
 
 #include <fmt/core.h>
@@ -27,7 +27,7 @@ namespace afd::daemon {
 
 // `program` names the speaker ("afdd", "attention-1", "ffn-0"). `level`: trace, debug, info, warn,
 // error or off. `format`: text or json. Reads the time zone, which stays, and has SIGPIPE ignored
-// from now on: who reads the log, or a socket, may go away. REQUIRES: both valid
+// from now on: whoever reads the log, or a socket, may go away. REQUIRES: both valid
 // (process_options.cc checks them).
 void set_up_logging(const std::string& program,
                     const std::string& level,

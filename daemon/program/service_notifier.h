@@ -30,7 +30,8 @@ class ServiceNotifier {
     std::vector<std::string> environment() const;
 
     bool is_on() const { return !path_.empty(); }
-    // The manager kills this process if it does not hear WATCHDOG=1 for so long; 0: it does not.
+    // The manager kills this process if it does not hear WATCHDOG=1 for this long; 0: it never
+    // does.
     uint64_t watchdog_us() const { return watchdog_us_; }
 
   private:

@@ -4,8 +4,8 @@
 // RoundMemory: hands the memory of a two-phase round to the two workers that share it, as
 // descriptors on their control channels: to the session first, and then to the rank that asked. So
 // what the rank grants finds the memory there, or soon (docs/protocol/control.pml, NO_SESSION).
-// Where workers share no windows the rank hears alone, and without descriptors: it may take so much
-// of its own.
+// Where workers share no windows the rank hears alone, and without descriptors: it may take that
+// much of its own.
 //
 // Whoever leaves too many descriptors unread gets no further ones (WorkerSlot::kUnreadFdsMax), and
 // the round goes through the windows, as it does whenever there is no memory.

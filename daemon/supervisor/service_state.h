@@ -3,7 +3,7 @@
 
 // ServiceState: whether the instance can serve, by workers that have served and cannot start again:
 // their model or segments are gone, a header is bad, the machine has no descriptors. They are tried
-// again with back-off, or by who starts them by hand, so every state can pass.
+// again with back-off, or by whoever starts them by hand, so every state can pass.
 
 #include <cstdint>
 #include <functional>

@@ -138,7 +138,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Timer heartbeat_timer_;
     Timer run_flag_timer_;
     Timer grace_timer_;
-    // Processes that earlier supervisors had, also of workers that this one has not.
+    // Processes that earlier supervisors had, also of workers that this one does not have.
     std::map<std::pair<control::Role, uint32_t>, uint32_t> num_earlier_;
     std::vector<bool> was_ready_;   // As slots_.
     bool have_ranks_come_ = false;  // Each FFN worker has been ready once.

@@ -31,7 +31,7 @@ class Visitors {
     Visitors(EventLoop& loop, Admit admit);
     ~Visitors();
 
-    // For an instance of so many workers: at most num_max() of them at a time from now on.
+    // For an instance of `num_workers` workers: at most num_max() of them at a time from now on.
     void limit(size_t num_workers) { num_max_ = num_max(num_workers); }
 
     void add(UniqueFd socket, PeerCredentials peer);

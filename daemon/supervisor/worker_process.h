@@ -51,7 +51,7 @@ class WorkerProcess {
 
 // Whether the process is stopped by a signal or a debugger (state T or t in /proc/PID/stat).
 bool is_process_stopped(int pid);
-// Only by a signal (T): who stops it under a debugger looks at it.
+// Only by a signal (T): whoever stops it under a debugger looks at it.
 bool is_process_stopped_by_signal(int pid);
 
 }  // namespace afd::daemon

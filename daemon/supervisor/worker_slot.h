@@ -117,7 +117,7 @@ class WorkerSlot {
 
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
-    // The same of an answer: who asks and asks and does not read is killed.
+    // The same of an answer: whoever asks and asks and does not read is killed.
     void answer(const control::SupervisorMessage& message);
     // The same with descriptors. Errors: kResourceExhausted: the worker has kUnreadFdsMax of them
     // that it has not read.

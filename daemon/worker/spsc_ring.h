@@ -35,7 +35,7 @@ class SpscRing {
         // Relaxed: its only writer.
         const size_t written = written_.load(std::memory_order_relaxed);
         if (written - seen_read_ == elements_.size()) {
-            // Pairs with the store of pop(): who read the element is done with its place.
+            // Pairs with the store of pop(): whoever read the element is done with its place.
             seen_read_ = read_.load(std::memory_order_acquire);
             if (written - seen_read_ == elements_.size()) return false;
         }

@@ -43,7 +43,7 @@ struct SequenceRequest {
     std::unique_ptr<model::TokenConstraint> constraint = nullptr;
     bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
     std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
-    uint32_t min_tokens = 0;         // None of stop_ids is sampled before so many output tokens.
+    uint32_t min_tokens = 0;         // No stop_id is sampled before this many output tokens.
     uint32_t num_top_logprobs = 0;   // Reported with each of these; at most kTopLogprobsMax.
 };
 

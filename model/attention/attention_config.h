@@ -54,7 +54,7 @@ class AttentionConfig {
     // The formats that matrices() may have; bf16 is one of them.
     virtual std::span<const ops::WeightFormat> formats() const = 0;
 
-    // The matrices that are stored in config.quantisation.attention, for who rewrites them.
+    // The matrices that are stored in config.quantisation.attention, for whoever rewrites them.
     virtual std::vector<AttentionMatrix> matrices(const ModelConfig& config,
                                                   uint32_t layer) const = 0;
 

@@ -23,8 +23,8 @@ namespace afd::ops {
 inline constexpr size_t kHeadsPerTask = 8;
 
 // Groups of heads that go together over a block of the cache, which is expanded once for all of
-// them or holds what they read in order: at most so many, and at most as many as their states stay
-// in the core's own cache.
+// them or holds what they read in order: at most this many, and no more than the core's own
+// cache has room for with their states.
 inline constexpr size_t kGroupsTogetherMax = 8;
 
 // How many of a token's groups go together, up to `most`, where tasks of `num_tokens` tokens go to

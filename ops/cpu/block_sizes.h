@@ -51,7 +51,7 @@ struct BlockSizes {
 
     static BlockSizes of(const Caches& caches);
 
-    // Things of so many bytes each, `most` at most, that stay in the second-level cache together.
+    // How many things of `bytes` each, `most` at most, stay in the second-level cache together.
     size_t in_second_level(size_t bytes, size_t most) const {
         return std::clamp<size_t>(second_level / bytes, 1, most);
     }

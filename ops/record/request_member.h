@@ -6,7 +6,7 @@
 //   bind<&MoeInitRoutingV3Request::quant_mode>()
 //
 // A record whose entries are bound says everything that stands between a name and a request: its
-// check reads the request by it (operator_check.h), and who calls operators by name fills the
+// check reads the request by it (operator_check.h), and whoever calls operators by name fills the
 // request by it (calls/).
 
 #include <cstddef>

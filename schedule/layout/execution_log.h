@@ -18,7 +18,7 @@ namespace afd::schedule {
 
 class ExecutionLog {
   public:
-    // A descriptor whose execution was started so often without an end is refused.
+    // A descriptor whose execution was started this often without an end is refused.
     static constexpr uint32_t kDeadly = 3;
 
     // `words`: [A * M], in the control segment; they outlive this.
@@ -26,7 +26,7 @@ class ExecutionLog {
 
     // Executions of `round` that were started in the lane and did not end.
     uint32_t num_unfinished(size_t lane, int32_t round) const {
-        // Relaxed: the own last store, or that of a dead predecessor.
+        // Relaxed: our own last store, or that of a dead predecessor.
         const uint64_t word = shared(lane).load(std::memory_order_relaxed);
         return static_cast<int32_t>(word >> 32) == round ? static_cast<uint32_t>(word) : 0;
     }

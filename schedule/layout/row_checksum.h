@@ -9,8 +9,8 @@
 // has no way to ask for it again, so it returns its results with a seal that says so: the session
 // sends the micro-batch again, as it does when a result itself is corrupted.
 //
-// XXH3, 64 bits. It finds accidents, not attackers: who can store rows can seal them. It does not
-// tell a row from an older one that was never overwritten; flags do that (R5).
+// XXH3, 64 bits. It finds accidents, not attackers: whoever can store rows can seal them. It does
+// not tell a row from an older one that was never overwritten; flags do that (R5).
 
 #include <cstddef>
 #include <cstdint>

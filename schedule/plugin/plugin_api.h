@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What a shared library offers to take part in scheduling: an own scheduler of FFN passes, an own
- * placement of experts, an own choice among replicas. Plain C, so any language can build one.
+ * What a shared library offers to take part in scheduling: its own scheduler of FFN passes, its own
+ * placement of experts and choice among replicas. Plain C, so any language can build one.
  *
  * A library is named in the configuration:
  *

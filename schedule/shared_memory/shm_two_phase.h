@@ -28,7 +28,7 @@ class ShmTwoPhase final : public TwoPhaseTransport<Own, Peer> {
     using Base = TwoPhaseTransport<Own, Peer>;
     using Base::publish;
 
-    // Maps the own area and those of all peers. REQUIRES: a doorbell for each.
+    // Maps its own area and those of all peers. REQUIRES: a doorbell for each.
     // Errors: those of Segment::attach and Segment::prefault.
     static Result<std::unique_ptr<ShmTwoPhase>> attach(const AttachConfig& config,
                                                        uint32_t index,

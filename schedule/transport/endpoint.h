@@ -6,7 +6,7 @@
 // its peers. A colocated worker has no peers, and nothing but this.
 //
 // Everything that is read here is the worker's own memory. The transport brings the heartbeats of
-// the peers into it, and the own heartbeat to them: soon, not at once (within kMirrorUs).
+// the peers into it, and its own heartbeat to them: soon, not at once (within kMirrorUs).
 // One data thread.
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class Endpoint {
     uint32_t index() const { return index_; }
     // The worker's control memory.
     ControlView own_control() const { return control_; }
-    // The words of the own ScheduleContext that change.
+    // The words of its own ScheduleContext that change.
     ContextWords words() const { return ContextWords(control_.context()); }
     Heartbeat heartbeat() const { return Heartbeat(control_.heartbeat_words()); }
     // What the worker sleeps on; whatever arrives rings it if it is armed (R9).

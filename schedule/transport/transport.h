@@ -6,8 +6,8 @@
 // everything that concerns it arrives, and puts what concerns others into theirs. So reads are
 // plain functions here, over memory that the transport names at construction, and only the puts
 // are the transport's. A word of a peer that is read again and again (an acknowledgement, a
-// heartbeat) has a mirror in the own memory; where the transport maps the peer's memory, the
-// mirror is the original.
+// heartbeat) has a mirror in the worker's own memory; where the transport maps the peer's memory,
+// the mirror is the original.
 //
 // How to add a transport (shm_transport.h is the first, tests/schedule/transport/toy_transport.h is
 // one that shares no memory):
@@ -18,7 +18,7 @@
 //      it later; a result's row arrives before its flag. Else any order is fine.
 //   3. Words that arrive are stored with publish_seq_cst (flag.h), result flags with
 //      publish_release; then the receiver's doorbell is rung if its word is armed.
-//   4. At attach: nothing that a predecessor put arrives any more, and the own words
+//   4. At attach: nothing that a predecessor put arrives any more, and the worker's own words
 //      (descriptor flags, acknowledged rounds) are what stands at the peers. Memory that others
 //      put into outlives the process.
 //   5. Choose it in daemon/worker/worker_transport.cc; run the protocol body and the lane tests
@@ -143,7 +143,7 @@ class DispatchTransport : public Endpoint {
 class ReturnTransport : public Endpoint {
   public:
     // Copies a finished row of at most HS' bytes into the session's window, then publishes its
-    // flag. A slot that already carries the round is left alone (R3): who does not see the
+    // flag. A slot that already carries the round is left alone (R3): whoever does not see the
     // session's flags knows from its own record what it put. Of a predecessor it may know nothing:
     // what it then puts again are the same bits.
     virtual void put_result(uint32_t session,
@@ -183,7 +183,7 @@ class ReturnTransport : public Endpoint {
                                uint32_t token_idx,
                                uint32_t k) const;
 
-    // Base of the own FFN window, for FfnWorkerBatching: ffn.token_*_buf count from here.
+    // Base of the rank's own FFN window, for FfnWorkerBatching: ffn.token_*_buf count from here.
     const std::byte* own_window() const { return window_; }
     const WindowLayout& layout() const { return layout_; }
 
@@ -201,7 +201,7 @@ class ReturnTransport : public Endpoint {
                        uint32_t k,
                        size_t row_bytes,
                        int32_t round) const;
-    // In the own control memory.
+    // In the rank's own control memory.
     int32_t& acknowledged_word(uint32_t session, uint32_t micro_batch) const;
 
   private:

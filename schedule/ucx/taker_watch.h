@@ -3,8 +3,8 @@
 
 // TakerWatch: whether the data thread takes in by itself what arrives at a UcxWorker: it spins, or
 // it sleeps where arrivals wake it. Then the worker's own thread rests: woken by each message it
-// would take a core from who is there for it, or be one more wake-up on the way. A data thread that
-// only computes says nothing, and is found to be away when a rest is over.
+// would take a core from whoever is there for it, or be one more wake-up on the way. A data thread
+// that only computes says nothing, and is found to be away when a rest is over.
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@ class TakerWatch {
         num_takes_.fetch_add(1, std::memory_order_relaxed);
     }
     void begin_sleep() {
-        // Relaxed: who finds it late rests later, or looks once too often.
+        // Relaxed: whoever finds it late rests later, or looks once too often.
         sleeps_.store(true, std::memory_order_relaxed);
     }
     void end_sleep() {

@@ -41,11 +41,11 @@ struct UcxEndConfig {
 
 class UcxEnd final : public UcxReceiver, public Arrivals {
   public:
-    // A rank that nothing is heard from for so long is connected to anew.
+    // A rank that nothing is heard from for this long is connected to anew.
     // Long enough for a machine that runs ten times as many threads as it has: each reconnection is
     // one more chance for UCX 1.13 to abort.
     static constexpr uint64_t kSilentUs = 3'000'000;
-    // A call into UCX that does not come back for so long never will.
+    // A call into UCX that does not come back for this long never will.
     static constexpr uint64_t kStuckUs = 10'000'000;
 
     // What the messages are for. Under the lock.
@@ -86,7 +86,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     bool is_open(uint32_t peer) const { return links_[peer].is_open; }
     // Sends it with the words of the connection. Nothing, while there is none.
     void send(uint32_t peer, UcxMessage& message);
-    // Wakes the own data thread, which something arrived for.
+    // Wakes its own data thread, for which something arrived.
     void ring_own() const { ringer_.ring_if_armed(); }
     void ring_peers();
     // Of each peer, as the session's end measures it. Takes the lock.

@@ -56,7 +56,7 @@ class UcxLinkMeter {
     uint64_t round_trip_ns() const;
 
     uint64_t heard_sent_ns_ = 0;  // Of the peer's last heartbeat, by its clock;
-    uint64_t heard_ns_ = 0;       // and by the own one when that came.
+    uint64_t heard_ns_ = 0;       // and by our own one when that came.
     // The shortest round trip of a span of time, and of the one before; 0: none.
     uint64_t shortest_ns_ = 0;
     uint64_t last_shortest_ns_ = 0;

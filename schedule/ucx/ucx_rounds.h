@@ -39,9 +39,9 @@ class UcxRounds {
     using Word = typename Transport::Word;
     using PeerWord = int32_t Peer::*;
 
-    // A message brings at most so much of a block.
+    // A message brings at most this much of a block.
     static constexpr uint64_t kPieceBytes = uint64_t{256} << 10;
-    // The connection of a peer of which so much came ahead of its turn ends.
+    // The connection of a peer ends when this much of it came ahead of its turn.
     static constexpr size_t kEarlyMax = 4096;
     // More blocks than these would hold up the rows of windows behind them.
     static constexpr uint32_t kBlocksAhead = 2;
@@ -61,8 +61,8 @@ class UcxRounds {
 
     // On the data thread; each takes the lock. As TwoPhaseTransport has them:
     virtual void publish(uint32_t peer, Word word, int32_t value, size_t table_bytes) = 0;
-    // Errors: kResourceExhausted: this machine has no room for so much (names the bytes), or pieces
-    // of the round before are still with UCX.
+    // Errors: kResourceExhausted: this machine has no room for that much (names the bytes), or
+    // pieces of the round before are still with UCX.
     Result<TwoPhaseRoundMemory> open(uint32_t peer, int32_t round, const TwoPhaseSizes& sizes);
     void put(uint32_t peer, uint64_t offset, uint64_t bytes);
     void close(uint32_t peer, int32_t round);
@@ -91,7 +91,7 @@ class UcxRounds {
     void set_lost(uint32_t peer, bool is_lost) { links_[peer].is_lost = is_lost; }
     // Messages of words that UCX has not let go of.
     size_t num_unsent_words(uint32_t peer) const;
-    // Sends this line, of which `word` is the news, with the first bytes of the own table.
+    // Sends this line, of which `word` is the news, with the first bytes of its own table.
     void send_words(uint32_t peer, Word word, const Own& line, size_t table_bytes);
 
   private:

@@ -63,7 +63,7 @@ class UcxWorker {
 
     Lock lock() const { return Lock(mutex_); }
     // A turn on the caller's thread, if nobody else is at it. While it comes back for more, or
-    // sleeps here, the own thread rests (taker_watch.h), for kRestUs at a time.
+    // sleeps here, the worker's own thread rests (taker_watch.h), for kRestUs at a time.
     void try_progress();
     // Sleeps until `eventfd` is rung, something arrives, or the time is over; not at all if
     // something is there, or somebody else is at it. One thread, that of try_progress().
@@ -113,7 +113,7 @@ class UcxWorker {
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;
-    bool takes_all_ = false;  // Who calls try_progress() and sleep() has slept.
+    bool takes_all_ = false;  // Whoever calls try_progress() and sleep() has slept.
     std::thread thread_;
 };
 

@@ -45,7 +45,7 @@ class Doorbell {
     // non-blocking.
     Doorbell(int32_t* armed, int eventfd, Arrivals* arrivals = nullptr);
 
-    // Whoever spins looks here too. Who sleeps is woken by arrivals, and takes them.
+    // Whoever spins looks here too. Whoever sleeps is woken by arrivals, and takes them.
     void take_arrivals() {
         if (arrivals_ != nullptr) arrivals_->take();
     }

@@ -26,7 +26,7 @@ class SteadyLoad {
                size_t num_clients = 6);
     ~SteadyLoad();
 
-    // Waits until so many more replies have come; fails the test otherwise.
+    // Waits until `count` more replies have come; fails the test otherwise.
     void wait_for_replies(uint64_t count) const;
     // Lets what is in flight come to its end. Fails the test where a reply was another than the
     // undisturbed one, or none. Returns how many there were.

@@ -20,7 +20,7 @@ namespace afd {
 struct Perplexity {
     double value = 0;          // exp of the mean negative log-likelihood of a token.
     size_t num_scored = 0;     // Tokens that it was measured on.
-    size_t window = 0;         // The text is cut into windows of so many tokens; the first of each
+    size_t window = 0;         // Tokens of the windows that the text is cut into; the first of each
                                // is not scored.
     double bits_per_byte = 0;  // Of the scored tokens' bytes.
 };

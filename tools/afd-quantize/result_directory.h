@@ -37,7 +37,7 @@ class ResultDirectory {
     // What was measured by an earlier run on the text with this hash.
     std::optional<Perplexity> perplexity(const std::string& text_hash) const;
     Result<> keep(const std::string& text_hash, const Perplexity& perplexity);
-    // Of a model with this many layers and channels. Nothing if there are none, or not so many.
+    // Of a model with this many layers and channels. Nothing if there are none, or not that many.
     std::optional<ChannelRanges> ranges(size_t num_layers, size_t hidden) const;
     Result<> keep(const ChannelRanges& ranges);
 

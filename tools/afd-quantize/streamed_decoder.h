@@ -26,7 +26,7 @@ namespace afd {
 
 struct StreamedText {
     std::vector<int32_t> tokens;  // Below vocab_size.
-    size_t window = 0;            // The text is cut into sequences of so many tokens.
+    size_t window = 0;            // The text is cut into sequences of this many tokens.
 
     // Tokens of the window that begins at `first`.
     size_t window_tokens(size_t first) const { return std::min(window, tokens.size() - first); }

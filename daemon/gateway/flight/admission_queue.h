@@ -31,7 +31,7 @@ class AdmissionQueue {
     // One attention worker as admission sees it.
     struct Worker {
         bool is_ready = false;
-        bool is_waiting = false;  // For a peer, for so long that it was reported.
+        bool is_waiting = false;  // For a peer, long enough to be reported.
         uint64_t total_blocks = 0;
         uint64_t used_blocks = 0;
         uint32_t num_sequences = 0;
@@ -51,7 +51,7 @@ class AdmissionQueue {
 
     AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences);
 
-    // None of the workers is there any more, and so many others are to come.
+    // None of the workers is there any more, and `num_workers` others are to come.
     // REQUIRES: no request runs.
     void set_num_workers(uint32_t num_workers);
 

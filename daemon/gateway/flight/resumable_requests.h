@@ -11,8 +11,8 @@
 // are too many the largest goes; one that a connection has loses nothing but its id.
 //
 // A Resume takes the request from the connection that has it. It is told what was said in parts, as
-// it reads (pump()), and has the request when it has heard all. Who reads nothing of one that is
-// over is waited for as long as for one who does not come.
+// it reads (pump()), and has the request when it has heard all. Whoever reads nothing of one that
+// is over is waited for as long as one who does not come.
 
 #include <cstdint>
 #include <functional>
@@ -75,7 +75,7 @@ class ResumableRequests {
     bool empty() const { return entries_.empty(); }
     std::vector<std::string> ids() const;
 
-    // Says to who has resumed what they take now; whether that was anything.
+    // Says to whoever has resumed what they take now; whether that was anything.
     bool pump();
     // A client has read some of what was queued for it, of whatever.
     void note_progress(const ClientSession& client);
@@ -120,7 +120,7 @@ class ResumableRequests {
     void forget_expired();
     void forget_too_many();
     void forget_too_large();
-    // The entry and its id are gone; `why` for who is being told.
+    // The entry and its id are gone; `why` for whoever is being told.
     Entries::iterator forget(Entries::iterator found, const char* why);
     void wait_for_next();
 

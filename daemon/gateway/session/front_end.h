@@ -23,7 +23,7 @@ class FrontEnd {
 
     // For another afdd that is to accept in the place of this one; stays the front end's.
     virtual int listening_socket() const = 0;
-    // Accepts nothing until go_on(); who connects meanwhile waits, or is that afdd's.
+    // Accepts nothing until go_on(); whoever connects meanwhile waits, or is that afdd's.
     virtual void pause() = 0;
     virtual void go_on() = 0;
     // The address is that afdd's from now on: nothing of it is removed at the end.

@@ -5,8 +5,8 @@
 // together, and for how long one of them may stay half sent. 100 clients that each sent half of the
 // largest request held 2 GB, for ever. Whole requests that wait for their turn are bytes too.
 //
-// Who holds most pays: when the sum exceeds the limit, the largest holders are given up until it
-// does not. So a client with a small request is never cut off because others hold much. Pure but
+// Whoever holds most pays: when the sum exceeds the limit, the largest holders are given up until
+// it does not. So a client with a small request is never cut off because others hold much. Pure but
 // for the calls of the holders.
 
 #include <cstddef>

@@ -62,7 +62,7 @@ class KeptStream final : public ClientSession {
     Result<client::Accepted> resume(uint64_t num_received) const;
     // The answer in a place; nothing: there is none yet. REQUIRES: it is kept.
     std::optional<client::Response> answer(uint64_t place) const;
-    // The answer in this place is on its way to who has resumed.
+    // The answer in this place is on its way to whoever has resumed.
     void pass(uint64_t place);
 
     // Whether a connection has the request and hears what is said as it is said.

@@ -44,7 +44,7 @@ class GenerationAnswer {
 
     // The end of a stream that is over: usage if asked for, or the error, and the end mark.
     void append_last_events(std::string& events) const;
-    // The answer to who wants no stream. REQUIRES: it is over, without an error.
+    // The answer to whoever wants no stream. REQUIRES: it is over, without an error.
     std::string body() const;
 
   private:

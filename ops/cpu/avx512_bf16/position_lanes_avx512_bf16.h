@@ -148,7 +148,7 @@ struct FetchRange {
     uintptr_t at = 0;
     size_t bytes = 0;
 
-    // Takes so many bytes away from the front.
+    // Takes `count` bytes away from the front.
     FetchRange take(size_t count) {
         const FetchRange front{at, count};
         at += count;

@@ -40,7 +40,7 @@ class FakeLane final : public ExpertLane {
         schedule::publish_seq_cst(answered_, schedule::observe_own(answered_) + count);
         acknowledge(schedule::observe_own(answered_));
     }
-    // Frees the slot behind so many calls.
+    // Frees the slot behind `num_calls` calls.
     void acknowledge(int32_t num_calls) {
         schedule::publish_seq_cst(acknowledged_, num_calls);
         ringer_.ring_if_armed();

@@ -4,8 +4,8 @@
 // ChainMemory: the shared memory of a chain that is made of the stand-alone operators only, and the
 // numbers of its model (tests/daemon/lanes/random_moe.h, MoE layers alone).
 //
-// The operators move rows, count every flag that is not 0 as ready and clear none. Who drives them
-// agrees on the rest, the simplest way there is:
+// The operators move rows, count every flag that is not 0 as ready and clear none. Whoever drives
+// them agrees on the rest, the simplest way there is:
 //
 //   attention worker   waits until its descriptors are 0; AttentionToFFN sets them to 1
 //   FFN worker         FfnWorkerBatching copies the rows; sets the descriptors it took to 0;
