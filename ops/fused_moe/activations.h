@@ -76,6 +76,9 @@ struct MoeInput {
     // The same as int64: the caller's instead of topk_ids, where the layer was composed for int64
     // ids; a part's beside topk_ids, where its record asks for them. Else null.
     const int64_t* topk_ids_int64 = nullptr;
+    // Set by the driver: which array the caller brought. The one of the other dtype is the driver's
+    // own, which all calls of a batch share. Null without a driver: topk_ids.
+    const void* topk_ids_given = nullptr;
     const float* topk_weights = nullptr;  // [num_tokens, top_k]; null with the ids.
     // The routing's identity, for calls that share a layout (ops/fused_moe/dispatch_layout.h).
     uint64_t ids_generation = 0;  // Of the contents of topk_ids; 0: not named.

@@ -16,7 +16,7 @@
 namespace afd::ops {
 
 struct LayoutKey {
-    const int32_t* topk_ids = nullptr;
+    const void* topk_ids = nullptr;  // The caller's array, of either dtype.
     uint64_t ids_generation = 0;
     uint64_t placement_epoch = 0;  // Of the map from logical experts to where they are.
     uint32_t num_tokens = 0;

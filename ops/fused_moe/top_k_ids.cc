@@ -25,11 +25,15 @@ void TopKIds::complete(const FusedMoeConfig& config,
                        MoeInput& input) {
     const size_t num_ids = size_t{input.num_tokens} * input.top_k;
     if (config.topk_indices_dtype == IdDtype::kInt64) {
+        input.topk_ids_given = input.topk_ids_int64;
         if (input.topk_ids_int64 == nullptr) return;
         auto* ids = reinterpret_cast<int32_t*>(memory.data());
         std::transform(input.topk_ids_int64, input.topk_ids_int64 + num_ids, ids, narrow);
         input.topk_ids = ids;
-    } else if (record.topk_indices_dtype == IdDtype::kInt64 && input.topk_ids != nullptr) {
+        return;
+    }
+    input.topk_ids_given = input.topk_ids;
+    if (record.topk_indices_dtype == IdDtype::kInt64 && input.topk_ids != nullptr) {
         auto* ids = reinterpret_cast<int64_t*>(memory.data());
         std::copy_n(input.topk_ids, num_ids, ids);
         input.topk_ids_int64 = ids;

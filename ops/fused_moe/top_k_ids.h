@@ -22,7 +22,8 @@ class TopKIds {
     static Capacity memory(const FusedMoeConfig& config, const PrepareFinalizeCapability& record);
 
     // Sets those of topk_ids and topk_ids_int64 that are missing, in `memory`, which stays as long
-    // as the input. REQUIRES: memory() bytes, aligned to 8; the ids are in the configured dtype.
+    // as the input, and topk_ids_given. REQUIRES: memory() bytes, aligned to 8; the ids are in the
+    // configured dtype.
     static void complete(const FusedMoeConfig& config,
                          const PrepareFinalizeCapability& record,
                          std::span<std::byte> memory,

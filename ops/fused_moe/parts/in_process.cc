@@ -12,7 +12,7 @@ namespace afd::ops {
 namespace {
 
 LayoutKey key_of(const MoeInput& input) {
-    return {.topk_ids = input.topk_ids,
+    return {.topk_ids = input.topk_ids_given != nullptr ? input.topk_ids_given : input.topk_ids,
             .ids_generation = input.ids_generation,
             .placement_epoch = input.placement_epoch,
             .num_tokens = input.num_tokens,

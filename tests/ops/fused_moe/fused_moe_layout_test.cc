@@ -76,12 +76,50 @@ FusedMoeConfig config_with(size_t num_kept_layouts) {
     return config;
 }
 
+// The ids of a case in one dtype.
+struct Ids {
+    IdDtype dtype;
+    std::vector<int32_t> narrow;
+    std::vector<int64_t> wide;
+
+    Ids(const MatrixCase& c, IdDtype of)
+        : dtype(of), narrow(c.ids), wide(c.ids.begin(), c.ids.end()) {}
+
+    void put_into(MoeInput& input) const {
+        const bool is_int64 = dtype == IdDtype::kInt64;
+        input.topk_ids = is_int64 ? nullptr : narrow.data();
+        input.topk_ids_int64 = is_int64 ? wide.data() : nullptr;
+    }
+    MoeInput input(const MatrixCase& c, const test::RandomMatrix& x) const {
+        MoeInput input = c.input(x);
+        put_into(input);
+        return input;
+    }
+};
+
+// With ids of either dtype: int64 ones get to the part in an array of the driver.
+class DispatchLayoutOfIds : public testing::TestWithParam<IdDtype> {
+  protected:
+    static FusedMoeConfig config() {
+        FusedMoeConfig config = config_with(1);
+        config.topk_indices_dtype = GetParam();
+        return config;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Dtypes,
+                         DispatchLayoutOfIds,
+                         testing::Values(IdDtype::kInt32, IdDtype::kInt64),
+                         [](const auto& dtype) { return std::string(name_of(dtype.param)); });
+
 // Goal: a layout serves other layers, other rows and weights, and two tickets at once.
-TEST(DispatchLayout, CallsWithTheSameIdsShareOne) {
+TEST_P(DispatchLayoutOfIds, CallsWithTheSameIdsShareOne) {
     const MatrixCase c(33, 4, test::Routing::kZipf);
+    const MatrixCase others(7, 8, test::Routing::kUniform);
+    const Ids ids(c, GetParam());
     for (const MoePair& pair : local_pairs()) {
-        Layer layer(*pair.prepare_finalize, *pair.experts, config_with(1));
-        MoeInput first = c.input(layer.x);
+        Layer layer(*pair.prepare_finalize, *pair.experts, config());
+        MoeInput first = ids.input(c, layer.x);
         first.ids_generation = 7;
         MoeInput second = first;
         second.layer_id = 0;
@@ -98,18 +136,18 @@ TEST(DispatchLayout, CallsWithTheSameIdsShareOne) {
         EXPECT_EQ(layer.finish(std::move(ticket)), want_first);
         EXPECT_EQ(layer.finish(std::move(other)), want_second);
         // After its first ticket, and while calls with other ids go on.
-        EXPECT_NE(layer.apply(MatrixCase(7, 8, test::Routing::kUniform).input(layer.x)),
-                  std::vector<Bf16>());
+        EXPECT_NE(layer.apply(Ids(others, GetParam()).input(others, layer.x)), std::vector<Bf16>());
         EXPECT_EQ(layer.apply(second), want_second);
     }
 }
 
-TEST(DispatchLayout, ACallThatDiffersIsRefusedByTheFirstFieldThatDoes) {
+TEST_P(DispatchLayoutOfIds, ACallThatDiffersIsRefusedByTheFirstFieldThatDoes) {
     const MatrixCase c(33, 4, test::Routing::kZipf);
-    const MatrixCase other_ids(33, 4, test::Routing::kUniform);
+    const Ids ids(c, GetParam());
+    const Ids other_ids(MatrixCase(33, 4, test::Routing::kUniform), GetParam());
     for (const MoePair& pair : local_pairs()) {
-        Layer layer(*pair.prepare_finalize, *pair.experts, config_with(1));
-        MoeInput input = c.input(layer.x);
+        Layer layer(*pair.prepare_finalize, *pair.experts, config());
+        MoeInput input = ids.input(c, layer.x);
         const MoeTicket unnamed = layer.moe.start(input, 0).value();
         EXPECT_EQ(layer.moe.share_layout(unnamed).error().message,
                   "ids_generation is 0; a layout is shared by calls that name the generation of "
@@ -130,7 +168,7 @@ TEST(DispatchLayout, ACallThatDiffersIsRefusedByTheFirstFieldThatDoes) {
                    "; this call has " + std::to_string(wanted) + ", so it needs one of its own";
         };
         EXPECT_EQ(reason([](MoeInput&) {}), "ok");
-        EXPECT_EQ(reason([&](MoeInput& i) { i.topk_ids = other_ids.ids.data(); }),
+        EXPECT_EQ(reason([&](MoeInput& i) { other_ids.put_into(i); }),
                   "the layout was made for other topk_ids; this call needs one of its own");
         EXPECT_EQ(reason([](MoeInput& i) { i.ids_generation = 8; }),
                   made_for("ids_generation", 7, 8));
@@ -140,7 +178,7 @@ TEST(DispatchLayout, ACallThatDiffersIsRefusedByTheFirstFieldThatDoes) {
         EXPECT_EQ(reason([](MoeInput& i) { i.top_k = 3; }), made_for("top_k", 4, 3));
         EXPECT_EQ(reason([](MoeInput& i) { i.num_shared = 0; }), made_for("num_shared", 1, 0));
 
-        Layer stranger(*pair.prepare_finalize, *pair.experts, config_with(1));
+        Layer stranger(*pair.prepare_finalize, *pair.experts, config());
         EXPECT_EQ(stranger.moe.start(input, 0).error().message,
                   "the layout is not one of this layer's " +
                       std::string(pair.prepare_finalize->capability->name));
