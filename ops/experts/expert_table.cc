@@ -149,6 +149,7 @@ void ExpertTable::set(size_t key, PackedExpert expert) {
                key,
                expert.has_bias() ? "has" : "lacks");
     has_bias_ = expert.has_bias();
+    has_smooth_ = has_smooth_ || !expert.smooth.empty();
     intermediate_max_ = std::max(intermediate_max_, expert.intermediate());
     for (const PackedLinear* matrix : {&expert.gate_up, &expert.down}) {
         has_int8_ = has_int8_ || matrix->format() == WeightFormat::kInt8;
@@ -171,6 +172,7 @@ void ExpertTable::set_smooth(size_t key, std::vector<float> smooth) {
                hidden_,
                key);
     experts_[key].smooth = std::move(smooth);
+    has_smooth_ = true;
 }
 
 void ExpertTable::set_output_gate(size_t key, std::vector<float> gate) {

@@ -76,7 +76,7 @@ struct ExpertBiasRows {
 PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias);
 
 // Expert key -> its MLP, all of one activation. Keys are dense: layer · experts_per_layer + local
-// id; a key may be empty (a layer with fewer experts than the others). Each expert has its own
+// id; a key may be empty, as in a layer with fewer experts than the others. Each expert has its own
 // intermediate size; all have a bias or none.
 class ExpertTable {
   public:
@@ -119,6 +119,7 @@ class ExpertTable {
     ExpertActivation activation() const { return activation_; }
     size_t intermediate_max() const { return intermediate_max_; }
     bool has_int8() const { return has_int8_; }  // Weights, of any expert.
+    bool has_smooth() const { return has_smooth_; }
     // Whether rows are quantised on their way into this weight, and arranged, too (W4a8Rows).
     bool takes_int8_rows(const PackedLinear& weight) const {
         return weight.format() == WeightFormat::kInt8 || takes_w4a8_rows(weight);
@@ -140,6 +141,7 @@ class ExpertTable {
     size_t intermediate_max_ = 0;
     bool has_int8_ = false;
     bool has_int4_ = false;
+    bool has_smooth_ = false;
     Int4Rows int4_rows_ = Int4Rows::kBf16;
     bool has_bias_ = false;
     bool has_output_gate_ = false;

@@ -325,6 +325,15 @@ Result<> check_composition(const PrepareFinalizeCapability& prepare_finalize,
     AFD_TRY(check(prepare_finalize, config));
     AFD_TRY(check(experts, config));
     AFD_TRY(check_pair(prepare_finalize, experts));
+    // Within a process a row is quantised as it is, for all its experts. bf16 rows come to the same
+    // bits: these experts quantise them, each with its own scales.
+    if (config.dispatch_dtype == RowDtype::kInt8 && experts.has_smooth_scales &&
+        !prepare_finalize.is_remote) {
+        return refuse(prepare_finalize.name,
+                      "quantises rows without smooth scales, but experts of {} have some; "
+                      "dispatch_dtype is int8 and must be bf16 or fp8",
+                      with(experts.name));
+    }
     if (config.has_shared_stage && experts.weight_and_reduce == WeightAndReduceKind::kNoOp) {
         return refuse(
             experts.name,

@@ -126,6 +126,9 @@ struct ExpertsCapability {
     uint32_t quantisations = bit(ExpertQuantisation::kNone);  // Set of bit(ExpertQuantisation).
     WeightAndReduceKind weight_and_reduce = WeightAndReduceKind::kDelegate;
     bool takes_int8_rows = false;  // Rows that were dispatched as int8.
+    // Of an instance: an expert of it has smooth scales (ops/experts/expert_table.h), which only
+    // parts between processes put into int8 rows.
+    bool has_smooth_scales = false;
     bool supports_chunking = false;
 };
 

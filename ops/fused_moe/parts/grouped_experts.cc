@@ -59,6 +59,13 @@ const ExpertsCapability& record_of(ExpertQuantisation quantisation) {
     return kGroupedBf16;
 }
 
+ExpertsCapability capability_of(const ExpertTable& experts) {
+    ExpertsCapability record =
+        narrowed(record_of(quantisation_of(experts)), experts.activation(), experts.has_bias());
+    record.has_smooth_scales = experts.has_smooth();
+    return record;
+}
+
 // Local ids and rows by expert: MoeInitRoutingV3 over the experts of one layer.
 MoeInitRoutingV3Request request_for(const StandardActivations& standard,
                                     size_t hidden,
@@ -104,8 +111,7 @@ ExpertQuantisation quantisation_of(const ExpertTable& experts) {
 
 GroupedExperts::GroupedExperts(const ExpertTable& experts, size_t experts_per_layer)
     : experts_(&experts),
-      capability_(
-          narrowed(record_of(quantisation_of(experts)), experts.activation(), experts.has_bias())),
+      capability_(capability_of(experts)),
       experts_per_layer_(experts_per_layer) {
     AFD_ASSERT(experts_per_layer > 0 && experts.num_keys() % experts_per_layer == 0,
                "%zu keys, %zu experts per layer",

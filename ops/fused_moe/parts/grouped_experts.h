@@ -62,7 +62,8 @@ class GroupedExperts final : public Experts {
 
     // What is the same whatever the weights are.
     static constexpr ExpertsCapability kCapability = kGroupedBf16;
-    // The record of quantisation_of(experts), narrowed to their activation and bias.
+    // The record of quantisation_of(experts), narrowed to their activation and bias, and whether
+    // they have smooth scales.
     const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;

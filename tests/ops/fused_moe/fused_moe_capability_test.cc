@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/fused_moe/experts.h"
+#include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/local_prepare_finalize.h"
+#include "ops/fused_moe/plan/registry.h"
+#include "tests/ops/fused_moe/moe_matrix.h"
 
 namespace afd::ops {
 namespace {
@@ -135,6 +137,60 @@ TEST(Capability, WeightsOnTheInputAreRefusedUnlessEveryRowHasOne) {
     EXPECT_EQ(check(top_1).error().message,
               "apply_router_weight_on_input is true; the weights must be there before the rows "
               "leave, so needs_routing must be false");
+}
+
+std::string smooth_refusal(std::string_view part) {
+    return std::string(part) +
+           " quantises rows without smooth scales, but experts of grouped_int8 have some; "
+           "dispatch_dtype is int8 and must be bf16 or fp8";
+}
+
+// Goal: no expert with smooth scales gets int8 rows that lack them. Method: int8 experts, one of
+// them with such scales, behind every part of the registry. Oracle: parts within a process, which
+// quantise a row once for all experts, are refused for int8 rows only; those between processes,
+// which quantise it for each expert, are not.
+TEST(Capability, Int8RowsThatWouldLackTheSmoothScalesOfTheirExpertsAreRefused) {
+    const test::MatrixModel model(ExpertQuantisation::kInt8);
+    test::MatrixShard shard = model.whole();
+    GroupedExperts plain(shard.table, shard.experts_per_layer);
+    shard.table.set_smooth(3, std::vector<float>(test::kMatrixHidden, 2.0f));
+    GroupedExperts smooth(shard.table, shard.experts_per_layer);
+    EXPECT_FALSE(plain.capability().has_smooth_scales);
+    EXPECT_TRUE(smooth.capability().has_smooth_scales);
+    FusedMoeConfig config = test::matrix_config(ExpertQuantisation::kInt8);
+    for (const PrepareFinalizeEntry& entry : prepare_finalize_parts()) {
+        const PrepareFinalizeCapability record = record_for(*entry.capability, config);
+        ExpertsCapability part = smooth.capability();
+        part.is_remote = record.is_remote;
+        part.activation_formats = bit(record.activation_format);
+        for (const RowDtype dtype : {RowDtype::kBf16, RowDtype::kInt8, RowDtype::kFp8}) {
+            if ((record.dispatch_dtypes & bit(dtype)) == 0) continue;
+            config.dispatch_dtype = dtype;
+            const auto checked = check_composition(record, part, config);
+            const bool lacks_them = dtype == RowDtype::kInt8 && !record.is_remote;
+            EXPECT_EQ(checked.ok() ? "" : checked.error().message,
+                      lacks_them ? smooth_refusal(record.name) : "")
+                << record.name << " " << name_of(dtype);
+        }
+    }
+    config.dispatch_dtype = RowDtype::kInt8;
+    SerialParallel serial;
+    LocalPrepareFinalize local(config, serial);
+    EXPECT_EQ(FusedMoe::compose(local, smooth, config, serial).error().message,
+              smooth_refusal("local"));
+    EXPECT_TRUE(FusedMoe::compose(local, plain, config, serial).ok());
+}
+
+// However the scales get into the table.
+TEST(ExpertTable, KnowsOfTheSmoothScalesThatAnExpertBrings) {
+    const test::MatrixModel model(ExpertQuantisation::kInt8);
+    ExpertTable table(2, test::kMatrixHidden);
+    table.set(0, model.expert(0, 0).pack());
+    EXPECT_FALSE(table.has_smooth());
+    PackedExpert expert = model.expert(0, 1).pack();
+    expert.smooth.assign(test::kMatrixHidden, 2.0f);
+    table.set(1, std::move(expert));
+    EXPECT_TRUE(table.has_smooth());
 }
 
 }  // namespace
