@@ -12,15 +12,16 @@
 
 namespace afd::ops {
 
-// `max_tokens` tokens at a time. Errors: those of Experts::apply, of the first piece that has one.
+// `max_tokens` tokens at a time, at least one. Errors: those of Experts::apply, of the first piece
+// that has one.
 Result<> apply_in_chunks(Experts& experts,
                          const StandardActivations& standard,
                          size_t max_tokens,
                          Rows<Bf16> output,
                          const ExpertsResources& resources);
 
-// `max_rows` rows at a time, groups cut where a piece ends. `scratch` holds the groups of a piece:
-// as many as there are keys.
+// `max_rows` rows at a time, 1 ... INT64_MAX, groups cut where a piece ends. `scratch` holds the
+// groups of a piece: as many as there are keys.
 Result<> apply_in_chunks(Experts& experts,
                          const GroupedActivations& grouped,
                          size_t max_rows,

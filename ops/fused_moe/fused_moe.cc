@@ -84,6 +84,7 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
     const DriverMemory memory =
         driver_memory(prepare_finalize.capability(), experts, config, shared);
     bounds_ = memory.bounds;
+    chunk_tokens_ = memory.chunk_tokens;
     workspace13_.reserve(memory.workspace13.value());
     workspace2_.reserve(memory.workspace2.value());
     // One pair of workspaces serves all batches, since experts run one call after the other;
@@ -186,9 +187,9 @@ Result<> FusedMoe::run_experts(const MoeTicket& ticket, Rows<Bf16> output) {
     assert_consistent(prepare_finalize_->metadata(ticket.ticket_), activations);
     if (config_.max_chunk_tokens == 0) return experts_->apply(activations, output, resources);
     if (const auto* standard = std::get_if<StandardActivations>(&activations)) {
-        return apply_in_chunks(*experts_, *standard, config_.max_chunk_tokens, output, resources);
+        return apply_in_chunks(*experts_, *standard, chunk_tokens_, output, resources);
     }
-    const size_t num_rows = config_.max_chunk_tokens * (config_.top_k + config_.num_shared);
+    const size_t num_rows = chunk_tokens_ * (config_.top_k + config_.num_shared);
     const std::span groups(chunk_groups_, config_.num_experts + config_.num_shared);
     return apply_in_chunks(
         *experts_, std::get<GroupedActivations>(activations), num_rows, groups, output, resources);

@@ -163,6 +163,7 @@ class FusedMoe {
     std::vector<Workspace> ids_;            // [num_batches]; of another dtype than the calls'.
     std::vector<uint32_t> micro_batch_of_;  // [num_batches], of the last call in each.
     Workspace tables_;
+    size_t chunk_tokens_ = 0;                   // That the experts take at once.
     size_t shared_tokens_ = 0;                  // That the shared stage takes at once.
     ExpertGroup* chunk_groups_;                 // [num_experts + num_shared]
     std::span<uint32_t> place_counts_;          // [num_experts]

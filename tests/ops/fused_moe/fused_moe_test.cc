@@ -8,6 +8,7 @@
 
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "ops/fused_moe/parts/reference_experts.h"
+#include "ops/fused_moe/parts/two_phase_prepare_finalize.h"
 #include "tests/ops/fused_moe/fused_moe_case.h"
 
 namespace afd::ops {
@@ -77,6 +78,26 @@ TEST_P(FusedMoeLocal, ChunkingDoesNotChangeABit) {
         chunked.max_chunk_tokens = chunk;
         Composition composition(grouped, chunked, serial);
         EXPECT_EQ(composition.apply(tokens, 0), want) << chunk;
+    }
+}
+
+// Goal: a chunk larger than every call is a whole call. Method: grouped rows, which are cut by
+// rows: with the four slots of a token these limits come to 2^64, to the sign bit and to numbers
+// below 0. Oracle: the same layer without chunks, in the other format.
+TEST(FusedMoe, AChunkBeyondEveryCallIsAWholeCall) {
+    const Model model(NumericClass::kPortable);
+    SerialParallel serial;
+    GroupedExperts grouped(model.table, kPerLayer);
+    const Tokens tokens(23, 6);
+    const std::vector<Bf16> want = Composition(grouped, config(), serial).apply(tokens, 0);
+    for (const size_t chunk : {size_t{1} << 61, size_t{1} << 62, size_t{1} << 63, SIZE_MAX}) {
+        FusedMoeConfig chunked = config();
+        chunked.max_chunk_tokens = chunk;
+        TwoPhasePrepareFinalize two_phase(chunked, 2, serial);
+        FusedMoe moe = FusedMoe::compose(two_phase, grouped, chunked, serial).value();
+        RandomMatrix out(23, kHidden, 1);
+        ASSERT_TRUE(moe.apply(tokens.input(0), out.mutable_rows()).ok()) << chunk;
+        EXPECT_EQ(out.values, want) << chunk;
     }
 }
 
