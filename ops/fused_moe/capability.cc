@@ -2,6 +2,7 @@
 
 #include "ops/fused_moe/capability.h"
 
+#include <algorithm>
 #include <span>
 #include <string>
 
@@ -64,6 +65,29 @@ Result<> check_places(const PrepareFinalizeCapability& capability, const FusedMo
             capability.name,
             "holds rows for {} places of each micro-batch, which take {} bytes; allowed are {}",
             with(places.text(), bytes.text(), kRowBytesMax));
+    }
+    return {};
+}
+
+// The ranks, and the experts of the fullest of them.
+Result<> check_ranks(const PrepareFinalizeCapability& capability, const FusedMoeConfig& config) {
+    if (capability.max_num_ranks != 0 && config.num_ranks > capability.max_num_ranks) {
+        return refuse(capability.name,
+                      "spreads experts over {} ranks at most; num_ranks is {}",
+                      with(capability.max_num_ranks, config.num_ranks));
+    }
+    const size_t num_experts = config.num_experts + config.num_shared;
+    const size_t num_ranks = std::max<size_t>(1, config.num_ranks);
+    const size_t of_rank = num_experts / num_ranks + (num_experts % num_ranks == 0 ? 0 : 1);
+    if (capability.max_experts_per_rank != 0 && of_rank > capability.max_experts_per_rank) {
+        return refuse(capability.name,
+                      "takes {} experts of a rank at most; num_experts {} and num_shared {} over "
+                      "num_ranks {} are {}",
+                      with(capability.max_experts_per_rank,
+                           config.num_experts,
+                           config.num_shared,
+                           config.num_ranks,
+                           of_rank));
     }
     return {};
 }
@@ -229,6 +253,7 @@ Result<> check(const PrepareFinalizeCapability& capability, const FusedMoeConfig
     }
     // Only batched parts reserve for every place that could be filled.
     if (is_batched) AFD_TRY(check_places(capability, config));
+    AFD_TRY(check_ranks(capability, config));
     if (config.row_fraction < 1.0 && !capability.bounds_rows) {
         return refuse(capability.name, "reserves for whole micro-batches; row_fraction must be 1");
     }

@@ -107,10 +107,12 @@ struct PrepareFinalizeCapability {
     uint32_t reduces = bit(WeightAndReduceKind::kContiguous);  // Set of bit(WeightAndReduceKind).
     // What finalize executes for experts that delegate; kDelegate: a combine of its own.
     WeightAndReduceKind delegate = WeightAndReduceKind::kContiguous;
-    size_t max_in_flight = 0;      // Tickets; 0: no limit of its own.
-    bool shares_layouts = false;   // Later calls with the same routing may reuse a layout.
-    bool defers_finalize = false;  // Can hand out the rows before they are weighted and summed.
-    bool bounds_rows = false;      // Can reserve for a part of the worst case.
+    size_t max_in_flight = 0;         // Tickets; 0: no limit of its own.
+    size_t max_num_ranks = 0;         // Of the configuration; 0: likewise.
+    size_t max_experts_per_rank = 0;  // Shared ones among them; 0: likewise.
+    bool shares_layouts = false;      // Later calls with the same routing may reuse a layout.
+    bool defers_finalize = false;     // Can hand out the rows before they are weighted and summed.
+    bool bounds_rows = false;         // Can reserve for a part of the worst case.
     // Batched: max_num_tokens = max_num_tokens_per_rank.of(num_dispatchers); others: no limit.
     size_t num_dispatchers = 1;
     RankCapacity max_num_tokens_per_rank = {};

@@ -16,6 +16,7 @@
 #include "ops/fused_moe/dispatch_rows.h"
 #include "ops/fused_moe/parts/in_process.h"
 #include "ops/two_phase/blocks.h"
+#include "ops/two_phase/entries.h"
 
 namespace afd::ops {
 
@@ -32,6 +33,9 @@ class TwoPhasePrepareFinalize final : public InProcess {
         .knows_weights = true,
         .reduces = bit(WeightAndReduceKind::kNaiveBatched),
         .delegate = WeightAndReduceKind::kNaiveBatched,
+        // Of the operators' attributes.
+        .max_num_ranks = two_phase::kRanksMax,
+        .max_experts_per_rank = two_phase::kLocalExpertsMax,
         .shares_layouts = true,
         .defers_finalize = true,
         .bounds_rows = true,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "ops/fused_moe/parts/two_phase_prepare_finalize.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "proto/failure.h"
 #include "schedule/layout/two_phase_control.h"
@@ -19,6 +20,26 @@ size_t dispatched_slots(const FusedMoeConfig& config) {
 // A geometry counts in 32 bits; what does not fit is refused by its limits.
 uint32_t to_word(size_t value) {
     return static_cast<uint32_t>(std::min<size_t>(value, std::numeric_limits<uint32_t>::max()));
+}
+
+// A session lays its rounds out by the operators of the part within one process.
+Result<> check_two_phase(const FusedMoeConfig& config, size_t experts_of_rank) {
+    const PrepareFinalizeCapability& record = TwoPhasePrepareFinalize::kCapability;
+    if (config.num_ranks > record.max_num_ranks) {
+        return invalid_argument("num_ranks is {}; two-phase rounds have {} at most",
+                                with(config.num_ranks, record.max_num_ranks));
+    }
+    if (experts_of_rank > record.max_experts_per_rank) {
+        return invalid_argument(
+            "num_experts {} over num_ranks {}, with num_shared {} at each, are {} experts of a "
+            "rank; two-phase rounds have {} at most",
+            with(config.num_experts,
+                 config.num_ranks,
+                 config.num_shared,
+                 experts_of_rank,
+                 record.max_experts_per_rank));
+    }
+    return {};
 }
 
 uint32_t slot_bytes(size_t content_bytes) {
@@ -55,6 +76,7 @@ Result<Capacity> two_phase_bytes(const FusedMoeConfig& config, size_t block_toke
     // Local experts of a rank: its part of the routed ones, and all shared ones.
     const size_t num_experts =
         (config.num_experts + config.num_ranks - 1) / config.num_ranks + config.num_shared;
+    AFD_TRY(check_two_phase(config, num_experts));
     // As two_phase_rows_offset(), which counts on less.
     const Capacity counts = Capacity(num_blocks) * (num_experts * sizeof(int32_t));
     if (counts.overflowed()) return counts;

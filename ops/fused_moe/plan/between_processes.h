@@ -16,7 +16,8 @@ Result<Capacity> window_bytes(const FusedMoeConfig& config, bool ranks_route);
 
 // The segments of a round of max_num_tokens tokens in blocks of `block_tokens`, at all ranks
 // together: the rows, each once, and two blocks of results for each rank, however the rows are
-// spread. Segments exist while their round does. Errors: kInvalidArgument: block_tokens is 0.
+// spread. Segments exist while their round does. Errors: kInvalidArgument: block_tokens is 0, more
+// ranks or experts of one than the operators take.
 Result<Capacity> two_phase_bytes(const FusedMoeConfig& config, size_t block_tokens);
 
 }  // namespace afd::ops

@@ -181,6 +181,32 @@ TEST(Capability, Int8RowsThatWouldLackTheSmoothScalesOfTheirExpertsAreRefused) {
     EXPECT_TRUE(FusedMoe::compose(local, plain, config, serial).ok());
 }
 
+// Goal: two_phase is not composed for sizes of which its operators refuse every call. Method: the
+// largest that they take, and one more.
+TEST(Capability, TwoPhaseTakesTheRanksAndExpertsOfItsOperators) {
+    const auto reason = [](const FusedMoeConfig& config) {
+        const auto checked = check_composition(*find_prepare_finalize("two_phase").value(),
+                                               *find_experts("grouped_bf16").value(),
+                                               config);
+        return checked.ok() ? std::string("ok") : checked.error().message;
+    };
+    FusedMoeConfig config = legal_config();
+    config.num_ranks = 1024;
+    EXPECT_EQ(reason(config), "ok");
+    config.num_ranks = 1025;
+    EXPECT_EQ(reason(config),
+              "two_phase spreads experts over 1024 ranks at most; num_ranks is 1025");
+    config.num_ranks = 3;
+    config.num_experts = 3 * 65536 - 1;
+    EXPECT_EQ(reason(config), "ok");
+    config.num_shared = 2;
+    EXPECT_EQ(reason(config),
+              "two_phase takes 65536 experts of a rank at most; num_experts 196607 and num_shared "
+              "2 over num_ranks 3 are 65537");
+    // Nobody else lays experts out over these ranks.
+    EXPECT_TRUE(check(LocalPrepareFinalize::kCapability, config).ok());
+}
+
 // However the scales get into the table.
 TEST(ExpertTable, KnowsOfTheSmoothScalesThatAnExpertBrings) {
     const test::MatrixModel model(ExpertQuantisation::kInt8);

@@ -6,6 +6,7 @@
 
 #include "ops/fused_moe/amounts.h"
 #include "ops/fused_moe/fused_moe.h"
+#include "ops/fused_moe/plan/between_processes.h"
 #include "ops/fused_moe/plan/moe_plan.h"
 #include "tests/counted_allocations.h"
 #include "tests/ops/fused_moe/moe_matrix.h"
@@ -184,6 +185,32 @@ TEST(MoePlan, ConfigurationsThatNoMemoryHoldsAreRefused) {
                           find_experts("grouped_bf16").value()};
     EXPECT_EQ(plan_moe(windows, {.config = config, .intermediate = 64}).error().message,
               "afd_window reserves for whole micro-batches; row_fraction must be 1");
+}
+
+// Goal: no segments are planned for rounds that the operators refuse. Method: the largest sizes
+// that they take, and one more.
+TEST(MoePlan, TwoPhaseRoundsHaveTheRanksAndExpertsOfTheirOperators) {
+    FusedMoeConfig config{.hidden = 64, .num_experts = 8, .top_k = 2, .max_num_tokens = 64};
+    const auto reason = [&] {
+        const auto bytes = two_phase_bytes(config, 64);
+        return bytes.ok() ? std::string("ok") : bytes.error().message;
+    };
+    config.num_ranks = 1024;
+    EXPECT_EQ(reason(), "ok");
+    config.num_ranks = 1025;
+    EXPECT_EQ(reason(), "num_ranks is 1025; two-phase rounds have 1024 at most");
+    const MoePair rounds{find_prepare_finalize("afd_two_phase").value(),
+                         find_experts("grouped_bf16").value()};
+    EXPECT_EQ(plan_moe(rounds, {.config = config, .intermediate = 64}).error().message, reason());
+    config.num_ranks = 3;
+    config.num_shared = 1;
+    config.num_experts = 3 * 65535;
+    EXPECT_EQ(reason(), "ok");
+    config.num_shared = 2;
+    EXPECT_EQ(
+        reason(),
+        "num_experts 196605 over num_ranks 3, with num_shared 2 at each, are 65537 experts of "
+        "a rank; two-phase rounds have 65536 at most");
 }
 
 // Rows at one rank, at most: one for each slot of a token, since a token may name an expert twice;
