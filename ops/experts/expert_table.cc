@@ -122,7 +122,8 @@ ExpertTable ExpertTable::of_sizes(size_t num_keys,
                                   bool has_int8,
                                   ExpertActivation activation,
                                   bool has_bias) {
-    ExpertTable table(num_keys, hidden, activation);
+    ExpertTable table(0, hidden, activation);
+    table.num_keys_ = num_keys;
     table.intermediate_max_ = intermediate;
     table.has_int8_ = has_int8;
     table.has_bias_ = has_bias;

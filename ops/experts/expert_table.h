@@ -84,9 +84,10 @@ class ExpertTable {
     ExpertTable(size_t num_keys,
                 size_t hidden,
                 ExpertActivation activation = ExpertActivation::kSilu)
-        : experts_(num_keys), hidden_(hidden), activation_(activation) {}
+        : num_keys_(num_keys), experts_(num_keys), hidden_(hidden), activation_(activation) {}
 
-    // A table without experts, for what depends on sizes alone: the workspaces of its users.
+    // A table without experts, for what depends on sizes alone: the workspaces of its users. It
+    // takes no memory for its keys.
     static ExpertTable of_sizes(size_t num_keys,
                                 size_t hidden,
                                 size_t intermediate,
@@ -114,7 +115,7 @@ class ExpertTable {
     void set_first_use(FirstUse* first_use) { first_use_ = first_use; }
     FirstUse* first_use() const { return first_use_; }
 
-    size_t num_keys() const { return experts_.size(); }
+    size_t num_keys() const { return num_keys_; }
     size_t hidden() const { return hidden_; }
     ExpertActivation activation() const { return activation_; }
     size_t intermediate_max() const { return intermediate_max_; }
@@ -131,9 +132,12 @@ class ExpertTable {
     bool has_int8_rows() const { return has_int8_ || has_w4a8_rows(); }
     bool has_bias() const { return has_bias_; }
     bool has_output_gate() const { return has_output_gate_; }
+    // That of each key; of a table of sizes there are none.
+    std::span<const PackedExpert> experts() const { return experts_; }
     const PackedExpert& at(size_t key) const { return experts_[key]; }
 
   private:
+    size_t num_keys_ = 0;
     std::vector<PackedExpert> experts_;
     FirstUse* first_use_ = nullptr;
     size_t hidden_ = 0;

@@ -45,7 +45,7 @@ Result<size_t> check_groups(const GroupedFfnRequest& request) {
     size_t num_rows = 0;
     for (size_t i = 0; i < request.groups.size(); ++i) {
         const auto [key, count] = request.groups[i];
-        if (key < 0 || static_cast<size_t>(key) >= experts.num_keys() ||
+        if (key < 0 || static_cast<size_t>(key) >= experts.experts().size() ||
             experts.at(static_cast<size_t>(key)).empty()) {
             return refuse_group(i, "has key {}, which has no expert here", with(key));
         }

@@ -13,8 +13,6 @@ namespace {
 
 constexpr size_t kSharedMax = 4;
 constexpr size_t kTopKMax = 64;
-// What a process could address at most, with room for sums of several such figures.
-constexpr uint64_t kRowBytesMax = uint64_t{1} << 46;
 
 Result<> check_range(const char* field, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return {};

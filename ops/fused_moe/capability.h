@@ -62,6 +62,10 @@ constexpr uint32_t bit(Enum value) {
     return 1u << static_cast<uint32_t>(value);
 }
 
+// Bytes of one kind of rows: what a process could address at most, with room for sums of several
+// such figures.
+inline constexpr uint64_t kRowBytesMax = uint64_t{1} << 46;
+
 inline constexpr uint32_t kAllActivations = (1u << kNumExpertActivations) - 1;
 inline constexpr uint32_t kWithOrWithoutBias = bit(ExpertBias::kAbsent) | bit(ExpertBias::kPresent);
 

@@ -344,6 +344,19 @@ class MoePlan(unittest.TestCase):
         done = self.plan(top_k=33, experts=32)
         self.assertEqual(done.returncode, 2)
         self.assertIn("top_k is 33; there are 32 experts", done.stderr)
+        done = self.plan(intermediate=2**62)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("intermediate is 4611686018427387904; allowed are 1 ... 2147483647",
+                      done.stderr)
+        done = self.plan(layers=0)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("num_layers is 0; allowed are 1 ... 2147483647", done.stderr)
+
+    def test_a_model_of_any_size_is_planned(self):
+        done = self.plan(experts=2**31 - 1, layers=2**31 - 1)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("two_phase takes 65536 experts of a rank at most; num_experts 2147483647 and "
+                      "num_shared 2 over num_ranks 4 are 536870913", done.stdout)
 
 
 if __name__ == "__main__":

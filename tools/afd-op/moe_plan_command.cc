@@ -84,7 +84,7 @@ Result<std::string> moe_plan_table(const MoePlanOptions& options) {
     limits.config.overflow = overflow_of(options.overflow);
     limits.config.quantisation = quantisation_of(options.weights);
     limits.config.dispatch_dtype = dispatch_dtype_of(options.dispatch_dtype);
-    AFD_TRY(ops::check(limits.config));
+    AFD_TRY(ops::check(limits));
     if (limits.config.top_k > limits.config.num_experts) {
         return Error{Code::kInvalidArgument,
                      fmt::format("top_k is {}; there are {} experts",

@@ -100,8 +100,8 @@ MoeInitRoutingV3Request request_for(const StandardActivations& standard,
 
 ExpertQuantisation quantisation_of(const ExpertTable& experts) {
     if (experts.has_int8()) return ExpertQuantisation::kInt8;
-    for (size_t key = 0; key < experts.num_keys(); ++key) {
-        const WeightFormat format = experts.at(key).gate_up.format();
+    for (const PackedExpert& expert : experts.experts()) {
+        const WeightFormat format = expert.gate_up.format();
         if (is_int4(format)) return ExpertQuantisation::kInt4;
         if (format == WeightFormat::kFp8Block128) return ExpertQuantisation::kFp8;
     }

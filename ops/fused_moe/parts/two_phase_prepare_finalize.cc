@@ -63,12 +63,12 @@ size_t workspace_bytes(const FusedMoeConfig& config,
                        size_t num_tokens,
                        size_t num_ranks,
                        unsigned num_threads) {
-    const std::vector<int32_t> table = rank_table(config, num_ranks);
-    // The workspace grows with each of the three, so the largest call bounds all.
+    // The workspace grows with each of the three, so the largest call bounds all; of ids and table
+    // the shapes suffice.
     const MoeInput largest{.num_tokens = static_cast<uint32_t>(num_tokens),
                            .top_k = static_cast<uint32_t>(config.top_k),
                            .num_shared = static_cast<uint32_t>(config.num_shared)};
-    const TwoPhaseRouting routing = routing_of(largest, nullptr, config, num_ranks, table.data());
+    const TwoPhaseRouting routing = routing_of(largest, nullptr, config, num_ranks, nullptr);
     return std::max(two_phase_layout_workspace_bytes({routing}, num_threads),
                     two_phase_payload_workspace_bytes({{routing}}));
 }

@@ -29,10 +29,31 @@ Result<MoeMemory> memory_of(const MoePair& pair,
                             with(record.name, config.max_num_tokens));
 }
 
+Result<> check_range(const char* name, size_t value) {
+    if (value >= 1 && value <= INT32_MAX) return {};
+    return invalid_argument("{} is {}; allowed are 1 ... {}", with(name, value, INT32_MAX));
+}
+
 }  // namespace
+
+Result<> check(const MoeLimits& limits) {
+    const FusedMoeConfig& config = limits.config;
+    AFD_TRY(check(config));
+    AFD_TRY(check_range("intermediate", limits.intermediate));
+    AFD_TRY(check_range("num_layers", limits.num_layers));
+    // The experts say their workspaces in plain bytes, which this keeps from wrapping.
+    const size_t num_slots = config.top_k + config.num_shared;
+    const Capacity bytes =
+        Capacity(config.max_num_tokens) * num_slots * limits.intermediate * sizeof(Bf16);
+    if (bytes <= Capacity(kRowBytesMax)) return {};
+    return invalid_argument(
+        "the rows of max_num_tokens {}, intermediate {} and {} slots take {} bytes; allowed are {}",
+        with(config.max_num_tokens, limits.intermediate, num_slots, bytes.text(), kRowBytesMax));
+}
 
 Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     const FusedMoeConfig& config = limits.config;
+    AFD_TRY(check(limits));
     AFD_TRY(check_composition(*pair.prepare_finalize, *pair.experts, config));
     const size_t per_layer = config.num_experts + config.num_shared;
     const bool has_int8 = pair.quantisation == ExpertQuantisation::kInt8;

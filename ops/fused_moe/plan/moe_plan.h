@@ -38,9 +38,14 @@ struct MoePlan {
     Capacity rank_rows_mean;
 };
 
+// What no pair serves. Errors: those of check(limits.config); kInvalidArgument: intermediate or
+// num_layers out of range, rows between the two products beyond what a process could address.
+Result<> check(const MoeLimits& limits);
+
 // A part between processes has a `dispatch` of 0: its rows are in shared_memory. A shared
 // stage is planned as one of the grouped parts.
-// Errors: those of check_composition(), and sizes whose bytes overflow.
+// Errors: those of check(limits) and check_composition(), and sizes whose bytes overflow. No memory
+// is taken for experts, however many there are.
 Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits);
 
 }  // namespace afd::ops

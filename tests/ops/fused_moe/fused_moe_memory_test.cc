@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "ops/fused_moe/amounts.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/between_processes.h"
@@ -185,6 +187,66 @@ TEST(MoePlan, ConfigurationsThatNoMemoryHoldsAreRefused) {
                           find_experts("grouped_bf16").value()};
     EXPECT_EQ(plan_moe(windows, {.config = config, .intermediate = 64}).error().message,
               "afd_window reserves for whole micro-batches; row_fraction must be 1");
+}
+
+TEST(MoePlan, SizesOfTheModelBeyondTheirLimitsAreRefusedByName) {
+    const MoePair pair{find_prepare_finalize("local").value(),
+                       find_experts("grouped_bf16").value()};
+    const FusedMoeConfig config{
+        .hidden = 64, .num_experts = 8, .top_k = 8, .max_num_tokens = 1u << 20};
+    const auto reason = [&](size_t intermediate, size_t num_layers) {
+        const auto plan = plan_moe(
+            pair, {.config = config, .intermediate = intermediate, .num_layers = num_layers});
+        return plan.ok() ? std::string("ok") : plan.error().message;
+    };
+    EXPECT_EQ(reason(64, 1), "ok");
+    EXPECT_EQ(reason(0, 1), "intermediate is 0; allowed are 1 ... 2147483647");
+    EXPECT_EQ(reason(SIZE_MAX, 1),
+              "intermediate is 18446744073709551615; allowed are 1 ... 2147483647");
+    EXPECT_EQ(reason(64, 0), "num_layers is 0; allowed are 1 ... 2147483647");
+    EXPECT_EQ(reason(64, size_t{1} << 61),
+              "num_layers is 2305843009213693952; allowed are 1 ... 2147483647");
+    // 2^23 rows of 2^22 values are the most.
+    EXPECT_EQ(reason(size_t{1} << 22, 1), "ok");
+    EXPECT_EQ(reason((size_t{1} << 22) + 1, 1),
+              "the rows of max_num_tokens 1048576, intermediate 4194305 and 8 slots take "
+              "70368760954880 bytes; allowed are 70368744177664");
+}
+
+// Goal: the planner runs where the model would not fit, however large it is. Method: every pair
+// with the most experts and layers that there may be, and two_phase with the most that it takes.
+// Oracle: what the program asks operator new for; the bytes of local rows, which know no layers.
+TEST(MoePlan, ExpertsAreCountedAndNotHeld) {
+    MoeLimits limits{.config = {.hidden = 64,
+                                .num_experts = INT32_MAX,
+                                .top_k = 2,
+                                .max_num_tokens = 64,
+                                .num_ranks = 1024},
+                     .intermediate = INT32_MAX,
+                     .num_layers = INT32_MAX};
+    // Empty if the pair is refused.
+    const auto plan = [&](const MoePair& pair) {
+        const uint64_t before = afd::test::num_allocated_bytes();
+        const auto planned = plan_moe(pair, limits);
+        EXPECT_LT(afd::test::num_allocated_bytes() - before, 65536u)
+            << pair.prepare_finalize->capability->name << " + " << pair.experts->capability->name;
+        return planned.ok() ? std::optional(planned.value().worst_case.total()) : std::nullopt;
+    };
+    for (const MoePair& pair : moe_pairs()) {
+        limits.config.quantisation = pair.quantisation;
+        plan(pair);
+    }
+    limits.config.quantisation = ExpertQuantisation::kNone;
+    const MoePair local{find_prepare_finalize("local").value(),
+                        find_experts("grouped_bf16").value()};
+    const std::optional<Capacity> most = plan(local);
+    EXPECT_TRUE(most.has_value());
+    limits.num_layers = 1;
+    EXPECT_EQ(plan(local), most);
+    limits.config.num_experts = size_t{1024} * 65536;
+    const MoePair two_phase{find_prepare_finalize("two_phase").value(),
+                            find_experts("grouped_bf16").value()};
+    EXPECT_TRUE(plan(two_phase).has_value());
 }
 
 // Goal: no segments are planned for rounds that the operators refuse. Method: the largest sizes
