@@ -17,9 +17,10 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "golden"))
-import mla_cases  # noqa: E402  (found beside the NumPy decoder, like the next two)
+import mla_cases  # noqa: E402  (found beside the NumPy decoder, like the next three)
 import routing_cases  # noqa: E402
 import safetensors_np  # noqa: E402
+import two_phase_np  # noqa: E402
 
 AFD_OP = ""
 KINDS = {"int", "float", "bool", "ints", "string"}
@@ -165,6 +166,12 @@ class Runs(unittest.TestCase):
         num_bytes = 4 * (5 * 8 + 10 * 8 + 5 * 2 + 10)
         self.assertRegex(lines[2], rf"^{num_bytes} bytes: [\d.]+ GB/s, \d+% of copying memory ")
 
+    def test_repetitions_have_a_limit(self):
+        done = self.run_it({"expert_num": 4}, "--repeat", "1000001")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--repeat: Value 1000001 not in range", done.stderr)
+        self.assertFalse((self.folder / "out.safetensors").exists())
+
     def test_memory_has_a_limit(self):
         self.assert_refused(self.run_it({"expert_num": 4}, "--memory-max", "100"),
                             "outputs and workspace need ")
@@ -227,6 +234,39 @@ class Runs(unittest.TestCase):
         done = self.run_it({"expert_num": 4})
         self.assertEqual(done.returncode, 1)
         self.assertIn("in.safetensors", done.stderr)
+
+
+class Repetitions(unittest.TestCase):
+    """Goal: what an operator changes in place is for each repetition as it was given.
+
+    Method: an operator that refuses what it has left, since all blocks are done then, and one that
+    goes on from there; once, and with repetitions. Oracle: the same file.
+    """
+
+    def test_of_operators_that_change_their_inputs(self):
+        payload, scheduler = self.payload(), next(routing_cases.scheduler_cases())[:3]
+        for call, further in ((payload, ()), (payload, ("--reference",)), (scheduler, ())):
+            with self.subTest(name=call[0], further=further):
+                once = self.result(*call, *further)
+                self.assertEqual(self.result(*call, *further, "--repeat", "3"), once)
+
+    @staticmethod
+    def payload() -> tuple[str, dict, dict]:
+        name, tensors, attributes = next(
+            case for case in two_phase_np.dispatch_cases("few", 7, "copy", "F32")
+            if case[0].startswith("two_phase_payload"))
+        keys = (attributes["num_ranks"], attributes["num_local_experts"])
+        return name, {**tensors, "done": ("I64", np.zeros(keys, np.int64))}, attributes
+
+    def result(self, name: str, tensors: dict, attributes: dict, *further: str) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            given, result = pathlib.Path(folder, "in"), pathlib.Path(folder, "out")
+            safetensors_np.write(given, tensors)
+            done = afd_op("run", name.split(".")[0], "--in", str(given), "--out", str(result),
+                          "--attrs", json.dumps(attributes), *further)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual("median of 3: " in done.stdout, "--repeat" in further)
+            return result.read_bytes()
 
 
 class OutputsThatAreOff(unittest.TestCase):

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "calls/machine_limits.h"
@@ -53,13 +56,37 @@ TensorMap results_of(const OperatorCall& call, std::vector<Tensor>& outputs, Ten
     return results;
 }
 
-// Of `repeat` runs on the same memory. Errors: the operator's, for what a run left in place.
+// What the operator changes in place, as it was given.
+class GivenInPlace {
+  public:
+    explicit GivenInPlace(const OperatorCall& call) {
+        for (const NamedTensor& tensor : call.in_place()) {
+            const size_t count = tensor.view.num_elements() * size_of(tensor.view.dtype);
+            const std::span given(static_cast<std::byte*>(tensor.view.data), count);
+            tensors_.push_back({given, {given.begin(), given.end()}});
+        }
+    }
+
+    void restore() const {
+        for (const auto& [tensor, given] : tensors_) {
+            std::copy(given.begin(), given.end(), tensor.begin());
+        }
+    }
+
+  private:
+    std::vector<std::pair<std::span<std::byte>, std::vector<std::byte>>> tensors_;
+};
+
+// Of `repeat` runs on the same memory, each with what is in place as it was given: an operator may
+// refuse what a run left there. Errors: the operator's.
 Result<double> median_seconds(OperatorCall& call,
+                              const GivenInPlace& given,
                               std::span<void* const> memory,
                               std::span<std::byte> workspace,
                               uint32_t repeat) {
     std::vector<double> seconds(repeat);
     for (double& each : seconds) {
+        given.restore();
         const auto start = std::chrono::steady_clock::now();
         AFD_TRY(call.run(memory, workspace));
         each = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -108,9 +135,12 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
     command->add_option("--memory-max",
                         options.memory_max,
                         "Bytes that outputs and workspace may need; 0: what is available");
-    command->add_option("--repeat",
-                        options.repeat,
-                        "Further runs on the same memory, whose median time is printed");
+    command
+        ->add_option("--repeat",
+                     options.repeat,
+                     "Further runs on the same inputs, whose median time is printed; at most "
+                     "1000000")
+        ->check(CLI::Range(0u, 1'000'000u));
     return command;
 }
 
@@ -140,19 +170,23 @@ Result<> run_operator(const RunOptions& options) {
         memory.push_back(outputs.back().bytes().data());
     }
     const ops::Workspace workspace(call.workspace_bytes());
+    std::optional<GivenInPlace> given;
+    if (options.repeat > 0) given.emplace(call);
     const Result<> done = call.run(memory, workspace.bytes());
     if (!done.ok()) return refusal(done.error());
-    // Alive to the end: the call's views point into it.
-    const TensorMap results = results_of(call, outputs, inputs);
-    AFD_TRY(write_tensors(options.out_path, results));
+    double median_s = 0;
+    if (given) {
+        // Before the file: every run writes the same.
+        const auto median = median_seconds(call, *given, memory, workspace.bytes(), options.repeat);
+        if (!median.ok()) return refusal(median.error());
+        median_s = median.value();
+    }
+    AFD_TRY(write_tensors(options.out_path, results_of(call, outputs, inputs)));
     const std::string how =
         options.is_reference ? "reference"
                              : fmt::format("numeric class {}", name_of(call_options.numeric_class));
     std::printf("%s: %s\n", options.name.c_str(), how.c_str());
-    if (options.repeat == 0) return {};
-    const auto median_s = median_seconds(call, memory, workspace.bytes(), options.repeat);
-    if (!median_s.ok()) return refusal(median_s.error());
-    print_rates(call, median_s.value(), options.repeat, call_options);
+    if (given) print_rates(call, median_s, options.repeat, call_options);
     return {};
 }
 
