@@ -2,6 +2,7 @@
 
 #include "ops/operators/mla_v3/mla_prolog_v3_plan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -81,7 +82,9 @@ Result<> check_caches(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) 
 }
 
 // The prefix sums of merged axes, and how many index entries they need.
-Result<size_t> count_merged_blocks(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
+Result<size_t> count_merged_blocks(const MlaPrologV3Request& r,
+                                   const MlaPrologV3Plan& plan,
+                                   size_t block_size) {
     const int32_t* ends = data_of<int32_t>(r.actual_seq_len);
     const size_t num_sequences = r.actual_seq_len.num_elements();
     int64_t previous = 0;
@@ -92,7 +95,7 @@ Result<size_t> count_merged_blocks(const MlaPrologV3Request& r, const MlaPrologV
                 "actual_seq_len[{}] is {}; prefix sums never fall, at least {} is allowed",
                 with(b, ends[b], previous));
         }
-        num_blocks += fractal_count(static_cast<size_t>(ends[b] - previous), block_size_of(r));
+        num_blocks += fractal_count(static_cast<size_t>(ends[b] - previous), block_size);
         previous = ends[b];
     }
     if (static_cast<size_t>(previous) != plan.num_tokens) {
@@ -105,15 +108,21 @@ Result<size_t> count_merged_blocks(const MlaPrologV3Request& r, const MlaPrologV
 Result<size_t> wanted_index_size(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
     const bool is_merged = r.token_x.rank == 2;
     if (!is_block_indexed(plan.cache_mode)) return is_merged ? plan.num_tokens : r.token_x.shape[1];
-    if (block_size_of(r) == 0) return refuse("kv_cache has BlockSize 0; at least 1 is needed");
-    if (is_merged) return count_merged_blocks(r, plan);
-    return fractal_count(r.token_x.shape[1], block_size_of(r));
+    // Without tokens the cache may be without rows.
+    if (block_size_of(r) == 0 && plan.num_tokens > 0) {
+        return refuse("kv_cache has BlockSize 0; at least 1 is needed");
+    }
+    const size_t block_size = std::max<size_t>(1, block_size_of(r));
+    if (is_merged) return count_merged_blocks(r, plan, block_size);
+    return fractal_count(r.token_x.shape[1], block_size);
 }
 
 Result<> check_index(const MlaPrologV3Request& r, const MlaPrologV3Plan& plan) {
-    if (!is_paged(plan.cache_mode) || plan.num_tokens == 0) return {};
+    if (!is_paged(plan.cache_mode)) return {};
     size_t wanted = 0;
     AFD_ASSIGN(wanted, wanted_index_size(r, plan));
+    // Without tokens an index without entries counts as left out, whatever its axes.
+    if (plan.num_tokens == 0 && r.cache_index.num_elements() == 0) return {};
     const size_t have = r.cache_index.shape[r.cache_index.rank - 1];
     if (have != wanted) {
         return refuse("cache_index has a last axis of {}; cache_mode {} needs {}",

@@ -241,7 +241,7 @@ constexpr std::string_view kRules[] = {
     "BSND needs axes [B, S], TND axes [T].",
     "cache_index is given with the paged modes only; its values are -1 or in "
     "[0, BlockNum·BlockSize), with the PA_BLK modes in [0, BlockNum).",
-    "actual_seq_len never falls, and its last element is T.",
+    "Where actual_seq_len is used, it never falls, and its last element is T.",
     "He, Hcq, Hckv, N, D and Dr are at least 1, Dr is even, Nkv is 1; the depth of an int8 matrix "
     "is at most 131071.",
     "k_nope_clip_alpha is a positive number; the epsilons are not negative.",

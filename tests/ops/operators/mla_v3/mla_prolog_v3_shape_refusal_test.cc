@@ -312,6 +312,45 @@ TEST(MlaPrologV3Refusals, NameTheValueOfATensor) {
     });
 }
 
+// Without tokens nothing is written; what is wrong with the index is said all the same.
+TEST(MlaPrologV3Refusals, NameTheValueOfATensorWithoutTokens) {
+    const auto no_tokens = [](MlaCaseOptions& o) { o.s = 0; };
+    const auto no_tokens_in_blocks = [](MlaCaseOptions& o) {
+        o.s = 0;
+        o.cache_mode = "PA_BLK_BSND";
+    };
+    static constexpr int64_t kEntries[] = {0, 1, 2};
+    const auto three_entries = [](MlaCase&, Request& r) {
+        r.cache_index = make_tensor<const void>(kEntries, DType::kInt64, {3});
+    };
+    expect_refusals({
+        {0,
+         no_tokens_in_blocks,
+         [](MlaCase& c, Request&) { c.actual_seq_len.as<int32_t>()[2] = 7; },
+         "actual_seq_len ends at 7; T is 0"},
+        {0,
+         no_tokens_in_blocks,
+         [](MlaCase& c, Request&) { c.actual_seq_len.as<int32_t>()[0] = 5; },
+         "actual_seq_len[1] is 0; prefix sums never fall, at least 5 is allowed"},
+        {0,
+         no_tokens_in_blocks,
+         three_entries,
+         "cache_index has a last axis of 3; cache_mode PA_BLK_BSND needs 0"},
+        {0,
+         no_tokens,
+         three_entries,
+         "cache_index has a last axis of 3; cache_mode PA_BSND needs 0"},
+        {0,
+         no_tokens_in_blocks,
+         [](MlaCase& c, Request& r) {
+             r.kv_cache = with_shape(r.kv_cache, {9, 0, 1, 64});
+             r.kr_cache = with_shape(r.kr_cache, {9, 0, 1, 32});
+             c.actual_seq_len.as<int32_t>()[2] = 7;
+         },
+         "actual_seq_len ends at 7; T is 0"},
+    });
+}
+
 TEST(MlaPrologV3Refusals, NameTheSize) {
     expect_refusals({
         {0,

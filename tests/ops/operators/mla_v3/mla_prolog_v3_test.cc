@@ -302,6 +302,19 @@ TEST(MlaPrologV3, AcceptsNoTokens) {
     });
 }
 
+// Of which a sum over blocks has nothing to divide by.
+TEST(MlaPrologV3, AcceptsACacheWithoutRowsForNoTokens) {
+    MlaCaseOptions options;
+    options.s = 0;
+    options.cache_mode = "PA_BLK_BSND";
+    MlaCase none(options);
+    MlaPrologV3Request request = none.request();
+    request.kv_cache = test::with_shape(request.kv_cache, {9, 0, 1, 64});
+    request.kr_cache = test::with_shape(request.kr_cache, {9, 0, 1, 32});
+    const auto done = reference::mla_prolog_v3(request);
+    EXPECT_TRUE(done.ok()) << done.error().message;
+}
+
 // Goal: the special rows of docs/specification.md, section 9. A head of zeros has scale 1; a token
 // with NaN has NaN scales and int8 zeros, in its tiles too; its neighbours do not notice.
 TEST(MlaPrologV3, QuantisesZerosAndNaNAsWritten) {
