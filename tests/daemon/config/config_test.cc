@@ -204,6 +204,7 @@ TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {
                      {"shared_experts", "attention"},
                      {"dispatch_dtype", "int8"},
                      {"kv_dtype", "fp8"},
+                     {"int4_rows", "int8"},
                      {"ffn_policy", "all"}};
     sources.flags.merge(with_model().flags);
     const Config config = resolve_config(sources).value().config;
@@ -212,6 +213,7 @@ TEST(Config, ChoicesBecomeTheValuesThatTheirNamesSay) {
     EXPECT_EQ(config.shared_experts, SharedExperts::kAttention);
     EXPECT_EQ(config.dispatch_dtype, schedule::RowDtype::kInt8);
     EXPECT_EQ(config.kv_dtype, ops::KvDtype::kFp8);
+    EXPECT_EQ(config.int4_rows, ops::Int4Rows::kInt8);
     EXPECT_EQ(config.ffn_policy, schedule::FfnPolicy::kAll);
     EXPECT_FALSE(resolve_config(with_model()).value().config.dispatch_dtype) << "auto";
 }
