@@ -21,8 +21,9 @@ using ::testing::Not;
 
 struct Format {
     const char* name;
-    std::vector<std::string> flags;
+    std::vector<std::string> flags;  // Of afd-quantize.
     const char* description;
+    std::vector<std::string> served_with = {};
 };
 
 class QuantisedModel : public testing::TestWithParam<Format> {};
@@ -34,6 +35,7 @@ TEST_P(QuantisedModel, HasTheSameBitsInEveryTopology) {
     const std::string model = quantised_model(GetParam().flags);
     const auto flags = [&](std::vector<std::string> more) {
         more.insert(more.end(), {"--model", model});
+        more.insert(more.end(), GetParam().served_with.begin(), GetParam().served_with.end());
         return more;
     };
     std::vector<client::Generate> requests;
@@ -72,16 +74,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Format{"Int4", {"--experts", "int4"}, "/bf16/residual-fp32 (experts int4-g32)"},
                     Format{"Int4Fp16",
                            {"--experts", "int4", "--scale-dtype", "fp16"},
-                           "/bf16/residual-fp32 (experts int4-g32-fp16)"}),
+                           "/bf16/residual-fp32 (experts int4-g32-fp16)"},
+                    Format{"Int4WithInt8Rows",
+                           {"--experts", "int4"},
+                           "/bf16/residual-fp32 (experts int4-g32 with int8 rows)",
+                           {"--int4-rows", "int8"}}),
     [](const auto& param_info) { return param_info.param.name; });
-
-TEST(QuantisedModel, ServesNoHalfWrittenCheckpoint) {
-    const std::string model = quantised_model({"--experts", "int4", "--group", "64"});
-    fs::remove(model + "/config.json");
-    Instance instance({"--model", model});
-    EXPECT_EQ(instance.wait_exit(), 3);
-    EXPECT_THAT(instance.log(), HasSubstr("config.json: no such file"));
-}
 
 // What an instance with this cache answers, and what it logged.
 struct CachedRun {
@@ -98,6 +96,57 @@ CachedRun run_with_cache(const std::string& cache, std::vector<std::string> flag
     EXPECT_EQ(instance.stop(), 0);
     run.log = instance.log();
     return run;
+}
+
+TEST(QuantisedModel, OnlyInt4ExpertsTakeOtherRows) {
+    for (const bool checks : {true, false}) {
+        std::vector<std::string> flags = {"--int4-rows", "int8"};
+        if (checks) flags.push_back("--check-config");
+        Instance instance(flags);
+        EXPECT_EQ(instance.wait_exit(), 3);
+        EXPECT_THAT(instance.log(),
+                    HasSubstr("int4_rows = 'int8': the model's experts are bf16, and only int4 "
+                              "ones take such rows"));
+    }
+}
+
+// Goal: what the rows are is another class, whose bits differ, over the same packed weights.
+TEST(QuantisedModel, OtherRowsShareTheWeightCache) {
+    const std::string model = quantised_model({"--experts", "int4"});
+    const std::string cache = make_directory() + "/cache";
+    const CachedRun plain = run_with_cache(cache, {"--model", model});
+    const CachedRun int8 = run_with_cache(cache, {"--model", model, "--int4-rows", "int8"});
+    EXPECT_THAT(int8.log, HasSubstr("6 were there, 0 packed now, 0 in private memory"));
+    EXPECT_NE(plain.replies, int8.replies);
+}
+
+// Goal: afd-quantize measures what int4_rows costs, and writes nothing.
+TEST(QuantisedModel, AfdQuantizeMeasuresTheLossOfInt8Rows) {
+    const std::string directory = make_directory();
+    const auto quantise = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), program("afd-quantize"));
+        return run_program(arguments, directory);
+    };
+    const std::string text = AFD_DEMO_MODEL "/prompts.txt";
+    const std::string model = quantised_model({"--experts", "int4"});
+    const Outcome measured = quantise({model, "--int4-rows", "int8", "--validate", text});
+    EXPECT_EQ(measured.exit_status, 0);
+    EXPECT_THAT(measured.output, HasSubstr("  experts int4-g32 with int8 rows "));
+    const Outcome plain = quantise({AFD_DEMO_MODEL, "--int4-rows", "int8", "--validate", text});
+    EXPECT_EQ(plain.exit_status, 1);
+    EXPECT_THAT(plain.output, HasSubstr("int4_rows = 'int8': the model's experts are bf16"));
+    const Outcome both =
+        quantise({model, "--int4-rows", "int8", "--validate", text, "--experts", "int4"});
+    EXPECT_EQ(both.exit_status, 2);
+    EXPECT_THAT(both.output, HasSubstr("go without --out, --experts"));
+}
+
+TEST(QuantisedModel, ServesNoHalfWrittenCheckpoint) {
+    const std::string model = quantised_model({"--experts", "int4", "--group", "64"});
+    fs::remove(model + "/config.json");
+    Instance instance({"--model", model});
+    EXPECT_EQ(instance.wait_exit(), 3);
+    EXPECT_THAT(instance.log(), HasSubstr("config.json: no such file"));
 }
 
 // Goal: weights are packed by whoever starts first, and every later worker maps the same files,
