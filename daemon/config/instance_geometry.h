@@ -68,7 +68,7 @@ inline uint64_t two_phase_seals_offset(uint64_t block_rows_max, size_t hidden) {
 
 // The numeric class as it stands in headers and in the status: instruction set, kernel revision,
 // to what rows are rounded on their way (int8 rows lose nothing that int8 experts would keep) and,
-// if the model is quantised, how: "avx2/r3/bf16", "avx2/r3/bf16 (experts int8)", "avx2/r3/fp8".
+// if the model is quantised, how: "avx2/r4/bf16", "avx2/r4/bf16 (experts int8)", "avx2/r4/fp8".
 schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,

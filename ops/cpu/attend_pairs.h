@@ -160,12 +160,12 @@ void attend_pairs(const AttendBlock& b, const HeadsState& s) {
     for (size_t h = b.first_head; h < b.end_of_heads(s); ++h) {
         float* scores = s.scores + h * kAttentionBlock;
         for (size_t i = 0; i < b.num_positions; ++i) scores[i] = scores[i] * b.scale;
-        softmax_step(scores,
-                     b.num_positions,
-                     s.maximum + h,
-                     s.sum + h,
-                     s.alpha + h,
-                     s.p + h * kAttentionBlock);
+        softmax_step_of<TinyWeights::kZero>(scores,
+                                            b.num_positions,
+                                            s.maximum + h,
+                                            s.sum + h,
+                                            s.alpha + h,
+                                            s.p + h * kAttentionBlock);
         float* o = s.o + h * s.o_stride;
         for (size_t c = 0; c < s.o_stride; ++c) o[c] = o[c] * s.alpha[h];
     }

@@ -2,7 +2,7 @@
 #pragma once
 
 // One step of the online softmax as plain loops, which the compiler vectorises. Included by
-// kernels_*.cc only; attention_avx512_bf16.h computes the same bits.
+// kernels_*.cc only; softmax_avx512_bf16.h computes the same bits, with TinyWeights::kZero.
 
 #include <bit>
 #include <cstddef>
@@ -15,7 +15,12 @@
 namespace afd::ops::cpu {
 namespace {
 
-void softmax_step(
+// What becomes of a weight below 2^-126 on its way to bf16: it is rounded like any other, maybe up
+// to 2^-126, or is zero, as the instruction of classes with pairs has it.
+enum class TinyWeights { kRounded, kZero };
+
+template <TinyWeights kTiny>
+void softmax_step_of(
     float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p) {
     const float minus_infinity = std::bit_cast<float>(0xff800000u);
     for (size_t i = num_positions; i < kAttentionBlock; ++i) scores[i] = minus_infinity;
@@ -35,12 +40,18 @@ void softmax_step(
         for (size_t i = 0; i < kLanes; ++i) {
             const float value = exp(scores[first + i] - top);
             lanes[i] = lanes[i] + value;
-            p[first + i] = from_float(value);
+            const bool is_kept = kTiny == TinyWeights::kRounded || value >= 0x1p-126f;
+            p[first + i] = is_kept ? from_float(value) : Bf16{};
         }
     }
     *alpha = exp(*maximum - top);
     *sum = *sum * *alpha + sum_lanes(lanes);
     *maximum = top;
+}
+
+[[maybe_unused]] void softmax_step(
+    float* scores, size_t num_positions, float* maximum, float* sum, float* alpha, Bf16* p) {
+    softmax_step_of<TinyWeights::kRounded>(scores, num_positions, maximum, sum, alpha, p);
 }
 
 }  // namespace

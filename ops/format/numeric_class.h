@@ -49,7 +49,7 @@ enum class NumericClass : uint8_t {
 };
 
 // Raised whenever a change of ours may change a bit of a result in any class.
-inline constexpr uint32_t kKernelRevision = 3;
+inline constexpr uint32_t kKernelRevision = 4;
 
 // Whether the class's products of bf16 numbers take operands below 2^-126 as zero, and make zero of
 // such a sum: the instructions do, whatever the processor's mode is.

@@ -249,6 +249,42 @@ TEST(AmxClass, TokensTogetherSeeNothingOfLaterOnes) {
     }
 }
 
+// One head's result of two positions: a score of 0 and a value of 0, and a score of -difference and
+// a value of 2^100.
+float with_late_position(const cpu::Kernels& kernels, float difference) {
+    constexpr size_t kWidth = 32;
+    std::array<Bf16, kWidth> query{};
+    std::array<Bf16, 2 * kWidth> keys{};
+    std::array<Bf16, 2 * kWidth> values{};
+    query[0] = from_float(1.0f);
+    keys[kWidth] = from_float(-1.0f);
+    std::fill_n(values.begin() + kWidth, kWidth, from_float(0x1p100f));
+    const Workspace workspace(heads_state_bytes(kWidth, 0));
+    WorkspaceCursor cursor(workspace.bytes());
+    cpu::HeadsState state = take_heads_state(kWidth, 0, cursor);
+    state.num_heads = 1;
+    kernels.begin_heads({.query = query.data()}, state);
+    cpu::AttendBlock block;
+    block.ckv = keys.data();
+    block.values = values.data();
+    block.num_positions = 2;
+    block.scale = difference;
+    kernels.attend_block(block, state);
+    std::array<Bf16, kWidth> out;
+    kernels.finish_heads(state, out.data());
+    return to_float(out[0]);
+}
+
+// Goal: a weight that only its rounding to bf16 would bring up to 2^-126 is zero, every way.
+// 2^-126 is exp(-87.33654).
+TEST(AmxClass, WeightsBelowTheLeastNormalNumberAreZero) {
+    for (const test::KernelTable& table : test::amx_tables()) {
+        EXPECT_EQ(with_late_position(table.kernels, 87.3370f), 0.0f) << table.name;
+        EXPECT_EQ(with_late_position(table.kernels, 87.3366f), 0.0f) << table.name;
+        EXPECT_EQ(with_late_position(table.kernels, 87.3360f), 0x1p-26f) << table.name;
+    }
+}
+
 // Goal: quotients are rounded as divisions are. Method: sums, and values that are them times what
 // lies halfway between two bf16 numbers, so that the last bit of a quotient decides.
 TEST(AmxClass, QuotientsAreThoseOfDivisions) {
