@@ -7,6 +7,7 @@
 #include <string>
 
 #include "model/family/decoder_keys.h"
+#include "model/family/rope_keys.h"
 #include "model/mla/mla_config.h"
 
 namespace afd::model {

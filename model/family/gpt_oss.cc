@@ -9,6 +9,7 @@
 
 #include "model/family/decoder_keys.h"
 #include "model/family/mixture_keys.h"
+#include "model/family/rope_keys.h"
 #include "model/gqa/gqa_config.h"
 
 namespace afd::model {

@@ -11,40 +11,15 @@
 #include <string>
 
 #include "model/attention/layer_windows.h"
-#include "model/checkpoint/json_document.h"
 #include "model/decoder/attention_half.h"
-#include "model/family/config_file.h"
 #include "model/gqa/gqa_config.h"
 #include "model/mla/mla_config.h"
+#include "tests/model/family/released_config.h"
 
 namespace afd::model {
 namespace {
 
 using nlohmann::json;
-
-json config_file(const std::string& folder, const std::string& name) {
-    return json::parse(read_text_file(folder + "/" + name + ".json", 1 << 20).value());
-}
-
-json released(const std::string& name) {
-    return config_file(AFD_RELEASED_CONFIGS, name);
-}
-
-ModelConfig accepted(const json& config) {
-    auto result = parse_model_config(config.dump(), "config.json");
-    EXPECT_TRUE(result.ok()) << result.error().message;
-    return result.ok() ? result.value() : ModelConfig();
-}
-
-std::string refused(json config, const json& changes) {
-    config.update(changes);
-    const auto result = parse_model_config(config.dump(), "config.json");
-    return result.ok() ? "accepted" : result.error().message;
-}
-
-GqaTraits traits_of(const ModelConfig& config) {
-    return dynamic_cast<const GqaConfig&>(*config.attention).traits();
-}
 
 TEST(ReleasedConfigs, Qwen3Moe) {
     const ModelConfig config = accepted(released("qwen3_30b_a3b"));

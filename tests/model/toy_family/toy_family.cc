@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/family/decoder_keys.h"
+#include "model/family/rope_keys.h"
 #include "tests/model/toy_family/toy_attention.h"
 
 namespace afd::model {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The keys of a config.json that say how positions are rotated. Problems stay in `keys`.
+
+#include <cstddef>
+
+#include "model/checkpoint/config.h"
+#include "model/checkpoint/key_reader.h"
+
+namespace afd::model {
+
+// rope_theta and rope_scaling (none or yarn), or (transformers 5) both inside rope_parameters.
+// REQUIRES: read_dimensions() before it.
+void read_rope(KeyReader& keys, ModelConfig& config);
+
+// The same with longrope instead of yarn, of a rotation of `dim` elements: short_factor and
+// short_mscale where max_position_embeddings is at most original_max_position_embeddings, else
+// long_factor and long_mscale. So what a token's rotation is does not depend on what follows it.
+// REQUIRES: as read_rope().
+void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config);
+
+}  // namespace afd::model
