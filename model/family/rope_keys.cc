@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/rope_keys.h"
 
+#include <fmt/core.h>
+
+#include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "model/family/decoder_keys.h"
@@ -10,6 +14,10 @@ namespace afd::model {
 namespace {
 
 using Json = nlohmann::json;
+
+// That which counts where both are given comes first, as in transformers: newer files have
+// rope_parameters, to which somebody may have added a rope_scaling as it is documented.
+constexpr std::array kRopeObjects = {"rope_scaling", "rope_parameters"};
 
 ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     ops::YarnScaling yarn;
@@ -27,23 +35,51 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     return yarn;
 }
 
+// A number above 0 of that key, which may stand in the file itself, in rope_parameters and in
+// rope_scaling, but is the same wherever it stands: which one counts differs between programs and
+// their versions. `check` is given each place and its number.
+template <typename Check>
+std::optional<double> read_rope_number(KeyReader& keys, const char* key, const Check& check) {
+    std::optional<double> number;
+    const auto look = [&](KeyReader& place) {
+        if (place.find(key) == nullptr) return;
+        const double own = place.positive(key, {});
+        check(place, own);
+        if (number && own != *number) {
+            place.refuse(Code::kInvalidArgument,
+                         key,
+                         fmt::format("{}, as another part of the file has it", *number));
+        }
+        number = own;
+    };
+    look(keys);
+    for (const char* name : kRopeObjects) {
+        const Json* object = keys.find(name);
+        // What is no object is refused where the rest of it would be read.
+        if (object == nullptr || !object->is_object()) continue;
+        KeyReader inner(*object, keys.origin() + ": " + name);
+        look(inner);
+        keys.adopt(inner);
+    }
+    return number;
+}
+
 // Reads rope_theta, then by `read` the object that says how the rotation is scaled, if there is
 // one.
 template <typename Read>
 void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
-    config.rope_theta = keys.positive("rope_theta", config.rope_theta);
-    // Newer files have all of it in one object, older ones the theta beside it.
-    const bool is_new = keys.find("rope_parameters") != nullptr;
-    const char* name = is_new ? "rope_parameters" : "rope_scaling";
-    const Json* object = keys.find(name);
-    if (object == nullptr) return;
-    if (!object->is_object()) {
-        return keys.refuse(Code::kInvalidArgument, name, "an object or null");
+    config.rope_theta =
+        read_rope_number(keys, "rope_theta", [](KeyReader&, double) {}).value_or(config.rope_theta);
+    for (const char* name : kRopeObjects) {
+        const Json* object = keys.find(name);
+        if (object == nullptr || (object->is_object() && object->empty())) continue;
+        if (!object->is_object()) {
+            return keys.refuse(Code::kInvalidArgument, name, "an object or null");
+        }
+        KeyReader inner(*object, keys.origin() + ": " + name);
+        read(inner, inner.find("rope_type") != nullptr ? "rope_type" : "type");
+        return keys.adopt(inner);
     }
-    KeyReader inner(*object, keys.origin() + ": " + name);
-    if (is_new) config.rope_theta = inner.positive("rope_theta", config.rope_theta);
-    read(inner, inner.find("rope_type") != nullptr ? "rope_type" : "type");
-    keys.adopt(inner);
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 #pragma once
 
 // The keys of a config.json that say how positions are rotated. Problems stay in `keys`.
+//
+// Older files have rope_theta and, if it is scaled, the object rope_scaling; newer ones
+// (transformers 5) both in the object rope_parameters. Where a file has both objects rope_scaling
+// counts, unless it is empty. rope_theta may stand in either or beside them, but is one number.
 
 #include <cstddef>
 
@@ -10,7 +14,7 @@
 
 namespace afd::model {
 
-// rope_theta and rope_scaling (none or yarn), or (transformers 5) both inside rope_parameters.
+// rope_theta, and the scaling: none or yarn.
 // REQUIRES: read_dimensions() before it.
 void read_rope(KeyReader& keys, ModelConfig& config);
 
