@@ -32,6 +32,7 @@ void read_expert_form(KeyReader& keys, ModelConfig& config) {
 
 void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     // What these mean where a file leaves them out.
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 150000;

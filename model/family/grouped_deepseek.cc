@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/grouped_deepseek.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,6 +19,7 @@ namespace {
 void read_grouped(KeyReader& keys, ModelConfig& config, QkNorm qk_norm, bool is_v3) {
     refuse_other_decoders(keys);
     refuse_windows(keys);
+    refuse_partial_rotation(keys);
     keys.refuse_unless("attention_bias", false);
     read_dimensions(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
@@ -46,6 +49,20 @@ void refuse_linear_attention(KeyReader& keys) {
     }
 }
 
+// Files of transformers 5 have partial_rotary_factor instead of rotary_dim.
+size_t read_minimax_rotary_dim(KeyReader& keys, size_t head_dim) {
+    const auto whole = static_cast<uint32_t>(head_dim);
+    const uint32_t stated = keys.count("rotary_dim", 2, whole, whole);
+    if (stated % 2 != 0) keys.refuse(Code::kInvalidArgument, "rotary_dim", "an even number");
+    const size_t dim = read_rotary_dim(keys, head_dim, stated);
+    if (keys.find("rotary_dim") != nullptr && dim != stated) {
+        keys.refuse(Code::kInvalidArgument,
+                    "rotary_dim",
+                    fmt::format("{}, as partial_rotary_factor has it", dim));
+    }
+    return dim;
+}
+
 void read_minimax_m2(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
     refuse_windows(keys);
@@ -58,11 +75,7 @@ void read_minimax_m2(KeyReader& keys, ModelConfig& config) {
     }
     read_dimensions(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
-    const auto head_dim = static_cast<uint32_t>(traits.shape.head_dim);
-    traits.rotary_dim = keys.count("rotary_dim", 2, head_dim, head_dim);
-    if (traits.rotary_dim % 2 != 0) {
-        keys.refuse(Code::kInvalidArgument, "rotary_dim", "an even number");
-    }
+    traits.rotary_dim = read_minimax_rotary_dim(keys, traits.shape.head_dim);
     traits.qk_norm = keys.flag("use_qk_norm", true) ? QkNorm::kRow : QkNorm::kNone;
     config.attention = std::make_shared<const GqaConfig>(traits);
     read_block_sparse_moe(keys, config);

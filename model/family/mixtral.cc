@@ -14,6 +14,7 @@ namespace {
 
 void read_mixtral(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     // What these mean where a file leaves them out.
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 1e6;

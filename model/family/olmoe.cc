@@ -14,6 +14,7 @@ namespace {
 
 void read_olmoe(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     refuse_windows(keys);
     keys.refuse_unless("attention_bias", false);
     // What it means where a file leaves it out.

@@ -23,6 +23,7 @@ void read_sparsemixer(KeyReader& keys, ModelConfig& config) {
 
 void read_phimoe(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     // What these mean where a file leaves them out.
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 1e6;

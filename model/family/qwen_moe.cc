@@ -33,6 +33,7 @@ void read_qwen_experts(KeyReader& keys, ModelConfig& config) {
 
 void read_qwen3(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     keys.refuse_unless("attention_bias", false);
     read_dimensions(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
@@ -45,6 +46,7 @@ void read_qwen3(KeyReader& keys, ModelConfig& config) {
 
 void read_qwen2(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
+    refuse_partial_rotation(keys);
     read_dimensions(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.has_qkv_bias = keys.flag("qkv_bias", true);

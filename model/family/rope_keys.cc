@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ using Json = nlohmann::json;
 // That which counts where both are given comes first, as in transformers: newer files have
 // rope_parameters, to which somebody may have added a rope_scaling as it is documented.
 constexpr std::array kRopeObjects = {"rope_scaling", "rope_parameters"};
+
+constexpr const char* kRotaryFactor = "partial_rotary_factor";
 
 ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     ops::YarnScaling yarn;
@@ -104,6 +107,28 @@ void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config) {
         const double long_scale = inner.positive("long_mscale", {});
         config.long_rope = ops::LongRope{.factors = is_long ? long_factors : short_factors,
                                          .scale = is_long ? long_scale : short_scale};
+    });
+}
+
+size_t read_rotary_dim(KeyReader& keys, size_t head_dim, size_t fallback) {
+    const auto whole = static_cast<double>(head_dim);
+    const auto check = [&](KeyReader& place, double dim) {
+        if (dim <= whole && std::fmod(dim, 2.0) == 0) return;
+        place.refuse(Code::kInvalidArgument,
+                     kRotaryFactor,
+                     fmt::format("a part of head_dim, {}, that is an even number", head_dim));
+    };
+    const auto factor = read_rope_number(
+        keys, kRotaryFactor, [&](KeyReader& place, double own) { check(place, own * whole); });
+    if (!factor) check(keys, static_cast<double>(fallback));
+    // A refused number need not fit.
+    if (keys.failed()) return head_dim;
+    return factor ? static_cast<size_t>(*factor * whole) : fallback;
+}
+
+void refuse_partial_rotation(KeyReader& keys) {
+    read_rope_number(keys, kRotaryFactor, [](KeyReader& place, double own) {
+        if (own != 1) place.refuse(Code::kUnimplemented, kRotaryFactor, "1");
     });
 }
 

@@ -5,7 +5,8 @@
 //
 // Older files have rope_theta and, if it is scaled, the object rope_scaling; newer ones
 // (transformers 5) both in the object rope_parameters. Where a file has both objects rope_scaling
-// counts, unless it is empty. rope_theta may stand in either or beside them, but is one number.
+// counts, unless it is empty. rope_theta and partial_rotary_factor may stand in either or beside
+// them, but are one number each.
 
 #include <cstddef>
 
@@ -23,5 +24,12 @@ void read_rope(KeyReader& keys, ModelConfig& config);
 // long_factor and long_mscale. So what a token's rotation is does not depend on what follows it.
 // REQUIRES: as read_rope().
 void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config);
+
+// How many elements of a head are rotated: partial_rotary_factor of them, or without it `fallback`.
+// REQUIRES: head_dim is even.
+size_t read_rotary_dim(KeyReader& keys, size_t head_dim, size_t fallback);
+
+// Refuses a partial_rotary_factor other than 1, for families of which all of a head is rotated.
+void refuse_partial_rotation(KeyReader& keys);
 
 }  // namespace afd::model

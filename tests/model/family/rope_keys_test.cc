@@ -76,5 +76,51 @@ TEST(RopeKeys, RopeThetaIsOneNumberWhereverItStands) {
               "config.json: rope_scaling: rope_theta is 0; supported: a finite number above 0");
 }
 
+TEST(RopeKeys, MiniMaxRotatesThePartThatEitherKeySays) {
+    EXPECT_EQ(traits_of(accepted(released("minimax_m2"))).rotary_dim, 64u);
+    json config = rewritten("minimax_m2", {{"partial_rotary_factor", 0.5}});
+    EXPECT_EQ(refused(config, json::object()), "accepted") << "both keys say 64";
+    config.erase("rotary_dim");
+    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 64u);
+    config["rope_parameters"]["partial_rotary_factor"] = 0.25;
+    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 32u);
+    EXPECT_EQ(refused(config, {{"rotary_dim", 64}}),
+              "config.json: rotary_dim is 64; supported: 32, as partial_rotary_factor has it");
+    config["rope_parameters"].erase("partial_rotary_factor");
+    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 128u) << "neither key is there";
+    config["partial_rotary_factor"] = 0.75;
+    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 96u);
+    config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+    EXPECT_EQ(refused(config, json::object()),
+              "config.json: rope_parameters: partial_rotary_factor is 0.5; supported: 0.75, as "
+              "another part of the file has it");
+    config["rope_parameters"]["partial_rotary_factor"] = 0.3;
+    EXPECT_EQ(refused(config, {{"partial_rotary_factor", nullptr}}),
+              "config.json: rope_parameters: partial_rotary_factor is 0.3; supported: a part of "
+              "head_dim, 128, that is an even number");
+    EXPECT_EQ(refused(released("minimax_m2"), {{"rotary_dim", 63}}),
+              "config.json: rotary_dim is 63; supported: an even number");
+}
+
+TEST(RopeKeys, AFactorIsRefusedWhereAllOfAHeadIsRotated) {
+    for (const char* name : {"qwen3_30b_a3b",
+                             "qwen1_5_moe_a2_7b",
+                             "mixtral_8x7b",
+                             "olmoe_1b_7b",
+                             "phi_3_5_moe",
+                             "gpt_oss_20b",
+                             "dots_llm1",
+                             "deepseek_moe_16b"}) {
+        SCOPED_TRACE(name);
+        json config = released(name);
+        EXPECT_EQ(refused(config, {{"partial_rotary_factor", 1.0}}), "accepted");
+        EXPECT_EQ(refused(config, {{"partial_rotary_factor", 0.5}}),
+                  "config.json: partial_rotary_factor is 0.5; supported: 1");
+        config["rope_parameters"] = {{"partial_rotary_factor", 0.5}};
+        EXPECT_EQ(refused(config, json::object()),
+                  "config.json: rope_parameters: partial_rotary_factor is 0.5; supported: 1");
+    }
+}
+
 }  // namespace
 }  // namespace afd::model
