@@ -144,6 +144,11 @@ Sliding windows are served where every layer has one (`sliding_window`; Mixtral,
 `layer_types` says which (Mixtral, Qwen, gpt-oss). They bound what a token's attention reads, and
 what a sequence holds of the KV cache of these layers at a time.
 
+YaRN is served where a checkpoint has it, and where somebody adds it, as Qwen documents for longer
+texts: a `rope_scaling` of type `yarn` with `factor` and `original_max_position_embeddings`. Then
+requests may be as long as the product of the two, also where `max_position_embeddings` is smaller;
+all of them are rotated so, whatever their length.
+
 The rotation of Phi-3.5-MoE (longrope) has two lists of factors, one for up to 4,096 tokens and one
 for longer sequences. To look at each sequence, as the published code does, would mean to rotate its
 keys anew when it grows. Here `config.json` decides, once for all requests: the long list as

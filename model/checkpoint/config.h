@@ -59,7 +59,7 @@ struct ModelConfig {
     uint32_t vocab_size = 0;
     uint32_t hidden = 0;
     uint32_t num_layers = 0;
-    uint32_t context_length = 0;  // max_position_embeddings, in tokens.
+    uint32_t context_length = 0;  // In tokens: max_position_embeddings, or what YaRN makes of it.
 
     // The variant part; shared by copies of the configuration, never null in one that was read.
     std::shared_ptr<const AttentionConfig> attention;

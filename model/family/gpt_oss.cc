@@ -37,6 +37,7 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 150000;
     read_dimensions(keys, config);
+    read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.has_qkv_bias = traits.has_o_bias = keys.flag("attention_bias", true);
     traits.has_sinks = true;
@@ -59,7 +60,6 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     config.names.router = "mlp.router";
     config.names.router_logit_bias = "mlp.router.bias";
     read_expert_form(keys, config);
-    read_rope(keys, config);
 }
 
 constexpr std::array kGptOssFamilies = {

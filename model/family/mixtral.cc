@@ -19,11 +19,11 @@ void read_mixtral(KeyReader& keys, ModelConfig& config) {
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 1e6;
     read_dimensions(keys, config);
+    read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.windows = read_windows(keys, config);
     config.attention = std::make_shared<const GqaConfig>(traits);
     read_block_sparse_moe(keys, config);
-    read_rope(keys, config);
 }
 
 constexpr std::array kMixtralFamilies = {

@@ -21,7 +21,7 @@ void refuse_windows(KeyReader& keys);
 
 // The window of each layer (GqaTraits::windows): sliding_window for the layers that layer_types
 // calls sliding_attention, or without layer_types for all; none where use_sliding_window is false.
-// REQUIRES: num_layers and context_length are read.
+// REQUIRES: num_layers and context_length are read, the latter by read_rope(), too.
 std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config);
 
 // A softmax over all experts, the best num_experts_per_tok of them, weights as they are or divided

@@ -36,18 +36,19 @@ void read_qwen3(KeyReader& keys, ModelConfig& config) {
     refuse_partial_rotation(keys);
     keys.refuse_unless("attention_bias", false);
     read_dimensions(keys, config);
+    read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.qk_norm = QkNorm::kHeads;
     traits.windows = read_windows(keys, config);
     config.attention = std::make_shared<const GqaConfig>(traits);
     read_qwen_experts(keys, config);
-    read_rope(keys, config);
 }
 
 void read_qwen2(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
     refuse_partial_rotation(keys);
     read_dimensions(keys, config);
+    read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.has_qkv_bias = keys.flag("qkv_bias", true);
     traits.windows = read_windows(keys, config);
@@ -57,7 +58,6 @@ void read_qwen2(KeyReader& keys, ModelConfig& config) {
         keys.count("shared_expert_intermediate_size", 1, kDimensionMax, {});
     config.names.shared_experts = "mlp.shared_expert";
     config.names.shared_gate = "mlp.shared_expert_gate";
-    read_rope(keys, config);
 }
 
 constexpr std::array kQwenFamilies = {

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@ using Json = nlohmann::json;
 // rope_parameters, to which somebody may have added a rope_scaling as it is documented.
 constexpr std::array kRopeObjects = {"rope_scaling", "rope_parameters"};
 
+constexpr const char* kOriginalLength = "original_max_position_embeddings";
 constexpr const char* kRotaryFactor = "partial_rotary_factor";
 
 ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
@@ -30,12 +32,26 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     yarn.mscale = keys.not_negative("mscale", 1.0);
     yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
     yarn.original_max_positions =
-        keys.count("original_max_position_embeddings", 1, kContextMax, config.context_length);
+        keys.count(kOriginalLength, 1, kContextMax, config.context_length);
     // A setting that would change the computation is refused and not passed over: the model would
     // answer, and wrongly.
     keys.refuse_if_given("attention_factor", "none (mscale is used)");
     yarn.truncate = keys.flag("truncate", true);
     return yarn;
+}
+
+// By YaRN. Who adds it as Qwen documents leaves max_position_embeddings as it was; in files of
+// DeepSeek, Kimi and gpt-oss that is the product already.
+void lengthen_context(KeyReader& keys, ModelConfig& config) {
+    const double original = config.yarn->original_max_positions;
+    const double length = config.yarn->factor * original;
+    if (length > kContextMax) {
+        return keys.refuse(
+            Code::kInvalidArgument,
+            "factor",
+            fmt::format("at most {}, for {} tokens", kContextMax / original, kContextMax));
+    }
+    config.context_length = std::max(config.context_length, static_cast<uint32_t>(length));
 }
 
 // A number above 0 of that key, which may stand in the file itself, in rope_parameters and in
@@ -89,17 +105,18 @@ void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
     read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
-        const std::string type = inner.choice(type_key, "default", {"default", "yarn"});
-        if (type == "yarn") config.yarn = read_yarn(inner, config);
+        if (inner.choice(type_key, "default", {"default", "yarn"}) == "default") return;
+        config.yarn = read_yarn(inner, config);
+        if (inner.find(kOriginalLength) != nullptr) lengthen_context(inner, config);
     });
 }
 
 void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config) {
     read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
         if (inner.choice(type_key, "default", {"default", "longrope"}) == "default") return;
-        const char* original = "original_max_position_embeddings";
-        KeyReader& from = inner.find(original) != nullptr ? inner : keys;
-        const bool is_long = config.context_length > from.count(original, 1, kContextMax, {});
+        KeyReader& from = inner.find(kOriginalLength) != nullptr ? inner : keys;
+        const bool is_long =
+            config.context_length > from.count(kOriginalLength, 1, kContextMax, {});
         // Both, so that a file is wrong or right whatever its context.
         const auto short_factors = inner.positives("short_factor", dim / 2);
         const auto long_factors = inner.positives("long_factor", dim / 2);

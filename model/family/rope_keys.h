@@ -15,7 +15,8 @@
 
 namespace afd::model {
 
-// rope_theta, and the scaling: none or yarn.
+// rope_theta, and the scaling: none, or yarn, which makes the context as long as factor times
+// original_max_position_embeddings, where both are given, if it is not longer.
 // REQUIRES: read_dimensions() before it.
 void read_rope(KeyReader& keys, ModelConfig& config);
 

@@ -76,6 +76,54 @@ TEST(RopeKeys, RopeThetaIsOneNumberWhereverItStands) {
               "config.json: rope_scaling: rope_theta is 0; supported: a finite number above 0");
 }
 
+// As Qwen documents it: max_position_embeddings stays as it was.
+TEST(RopeKeys, YarnMakesTheContextAsLongAsItSays) {
+    json config = released("qwen3_30b_a3b");
+    EXPECT_EQ(accepted(config).context_length, 40960u);
+    config["rope_scaling"] = yarn();
+    EXPECT_EQ(accepted(config).context_length, 131072u);
+    config["max_position_embeddings"] = 262144;
+    EXPECT_EQ(accepted(config).context_length, 262144u) << "never shorter";
+    config["max_position_embeddings"] = 40960;
+    config["rope_scaling"]["factor"] = 1e9;
+    EXPECT_EQ(refused(config, json::object()),
+              "config.json: rope_scaling: factor is 1000000000.0; supported: at most 512, for "
+              "16777216 tokens");
+    config["rope_scaling"] = yarn();
+    config["rope_scaling"].erase("original_max_position_embeddings");
+    EXPECT_EQ(accepted(config).context_length, 40960u) << "without the length that is multiplied";
+    EXPECT_EQ(accepted(config).yarn.value().original_max_positions, 40960);
+}
+
+// Of these the published length is the product.
+TEST(RopeKeys, ReleasesWithYarnKeepTheirContext) {
+    for (const char* name : {"deepseek_v2",
+                             "deepseek_v2_lite",
+                             "deepseek_v3",
+                             "deepseek_r1",
+                             "deepseek_v3_1",
+                             "gigachat3_10b_a1_8b",
+                             "gpt_oss_20b",
+                             "gpt_oss_120b",
+                             "kimi_k2"}) {
+        SCOPED_TRACE(name);
+        const ModelConfig config = accepted(released(name));
+        EXPECT_TRUE(config.yarn.has_value());
+        EXPECT_EQ(config.context_length, released(name)["max_position_embeddings"]);
+    }
+}
+
+// A window as long as the context sees everything; one as long as the original context does not.
+TEST(RopeKeys, AWindowIsComparedWithTheContextOfYarn) {
+    json config = released("mixtral_8x7b");
+    config["sliding_window"] = 32768;
+    config["num_hidden_layers"] = 2;
+    EXPECT_EQ(traits_of(accepted(config)).windows, std::vector<uint32_t>(2, 0));
+    config["rope_scaling"] = yarn();
+    EXPECT_EQ(accepted(config).context_length, 131072u);
+    EXPECT_EQ(traits_of(accepted(config)).windows, std::vector<uint32_t>(2, 32768));
+}
+
 TEST(RopeKeys, MiniMaxRotatesThePartThatEitherKeySays) {
     EXPECT_EQ(traits_of(accepted(released("minimax_m2"))).rotary_dim, 64u);
     json config = rewritten("minimax_m2", {{"partial_rotary_factor", 0.5}});
