@@ -15,6 +15,15 @@
 namespace afd::model {
 namespace {
 
+// As files write it.
+constexpr double kSwigluAlpha = 1.702;
+static_assert(static_cast<float>(kSwigluAlpha) == ops::kSwigluOaiAlpha);
+
+void refuse_unless_number(KeyReader& keys, const char* key, double served) {
+    if (keys.positive(key, served) == served) return;
+    keys.refuse(Code::kUnimplemented, key, fmt::format("{}", served));
+}
+
 // What the experts are stored as where afd-quantize has not written them.
 void read_expert_form(KeyReader& keys, ModelConfig& config) {
     if (const nlohmann::json* object = keys.find("quantization_config")) {
@@ -36,6 +45,7 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     // What these mean where a file leaves them out.
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 150000;
+    config.yarn = ops::YarnScaling{.factor = 32, .original_max_positions = 4096, .truncate = false};
     read_dimensions(keys, config);
     read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
@@ -52,10 +62,8 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
     read_softmax_router(keys, config, true);
     config.activation = ops::ExpertActivation::kSwigluOai;
-    const auto limit = static_cast<double>(ops::kSwigluOaiLimit);
-    if (keys.positive("swiglu_limit", limit) != limit) {
-        keys.refuse(Code::kUnimplemented, "swiglu_limit", fmt::format("{}", limit));
-    }
+    refuse_unless_number(keys, "swiglu_alpha", kSwigluAlpha);
+    refuse_unless_number(keys, "swiglu_limit", ops::kSwigluOaiLimit);
     config.has_expert_bias = true;
     config.names.router = "mlp.router";
     config.names.router_logit_bias = "mlp.router.bias";

@@ -105,6 +105,7 @@ void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
     read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
+        config.yarn.reset();
         if (inner.choice(type_key, "default", {"default", "yarn"}) == "default") return;
         config.yarn = read_yarn(inner, config);
         if (inner.find(kOriginalLength) != nullptr) lengthen_context(inner, config);

@@ -16,7 +16,8 @@
 namespace afd::model {
 
 // rope_theta, and the scaling: none, or yarn, which makes the context as long as factor times
-// original_max_position_embeddings, where both are given, if it is not longer.
+// original_max_position_embeddings, where both are given, if it is not longer. Where neither object
+// says anything config.yarn stays: there the family has put what that means.
 // REQUIRES: read_dimensions() before it.
 void read_rope(KeyReader& keys, ModelConfig& config);
 

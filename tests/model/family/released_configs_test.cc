@@ -162,6 +162,9 @@ TEST(ReleasedConfigs, GptOss) {
     EXPECT_EQ(traits_of(accepted(file)).windows, traits.windows);
     EXPECT_EQ(refused(released("gpt_oss_20b"), {{"swiglu_limit", 10.0}}),
               "config.json: swiglu_limit is 10.0; supported: 7");
+    EXPECT_EQ(refused(released("gpt_oss_20b"), {{"swiglu_alpha", 1.702}}), "accepted");
+    EXPECT_EQ(refused(released("gpt_oss_20b"), {{"swiglu_alpha", 1.5}}),
+              "config.json: swiglu_alpha is 1.5; supported: 1.702");
     EXPECT_EQ(refused(released("gpt_oss_20b"),
                       {{"quantization_config",
                         {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}}}),

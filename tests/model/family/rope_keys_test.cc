@@ -124,6 +124,31 @@ TEST(RopeKeys, AWindowIsComparedWithTheContextOfYarn) {
     EXPECT_EQ(traits_of(accepted(config)).windows, std::vector<uint32_t>(2, 32768));
 }
 
+// What its configuration class fills in, which is also what both releases say.
+TEST(RopeKeys, AGptOssThatSaysNothingHasYarn) {
+    json config = released("gpt_oss_20b");
+    const ops::YarnScaling said = accepted(config).yarn.value();
+    config.erase("rope_scaling");
+    const ModelConfig silent = accepted(config);
+    ASSERT_TRUE(silent.yarn.has_value());
+    EXPECT_EQ(silent.yarn->factor, said.factor);
+    EXPECT_EQ(silent.yarn->original_max_positions, said.original_max_positions);
+    EXPECT_EQ(silent.yarn->beta_fast, said.beta_fast);
+    EXPECT_EQ(silent.yarn->beta_slow, said.beta_slow);
+    EXPECT_EQ(silent.yarn->mscale, said.mscale);
+    EXPECT_EQ(silent.yarn->mscale_all_dim, said.mscale_all_dim);
+    EXPECT_EQ(silent.yarn->truncate, said.truncate);
+    EXPECT_EQ(silent.rope_theta, 150000);
+    config["max_position_embeddings"] = 8192;
+    EXPECT_EQ(accepted(config).context_length, 8192u) << "the file does not say how long it was";
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 150000}};
+    EXPECT_FALSE(accepted(config).yarn.has_value());
+    config.erase("rope_parameters");
+    config["rope_scaling"] = yarn();
+    EXPECT_EQ(accepted(config).yarn.value().factor, 4.0);
+    EXPECT_TRUE(accepted(config).yarn->truncate);
+}
+
 TEST(RopeKeys, MiniMaxRotatesThePartThatEitherKeySays) {
     EXPECT_EQ(traits_of(accepted(released("minimax_m2"))).rotary_dim, 64u);
     json config = rewritten("minimax_m2", {{"partial_rotary_factor", 0.5}});
