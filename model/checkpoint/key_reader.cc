@@ -11,6 +11,21 @@ namespace afd::model {
 
 using Json = nlohmann::json;
 
+namespace {
+
+// The value as a message has it. Some objects of a file are as long as the rest of it.
+std::string shown_value(const Json& value) {
+    constexpr size_t kShownMax = 400;
+    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (text.size() <= kShownMax) return text;
+    size_t end = kShownMax;
+    // Not within a character.
+    while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+    return text.substr(0, end) + "...";
+}
+
+}  // namespace
+
 KeyReader::KeyReader(const Json& object, std::string origin)
     : object_(object), origin_(std::move(origin)) {}
 
@@ -112,10 +127,8 @@ void KeyReader::refuse(Code code, const std::string& key, const std::string& sup
     // harmless value and ask failed() at the end.
     if (problem_) return;
     const Json* value = find(key);
-    const std::string shown = value == nullptr
-                                  ? std::string("missing")
-                                  : value->dump(-1, ' ', false, Json::error_handler_t::replace);
-    problem_ = Error{code, origin_ + ": " + key + " is " + shown + "; supported: " + supported};
+    const std::string text = value == nullptr ? "missing" : shown_value(*value);
+    problem_ = Error{code, origin_ + ": " + key + " is " + text + "; supported: " + supported};
 }
 
 void KeyReader::refuse_if_given(const char* key, const char* supported) {

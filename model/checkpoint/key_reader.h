@@ -5,7 +5,7 @@
 // a reader of twenty keys checks once, at its end. A key that is absent or null takes its default,
 // if it has one.
 //
-// A problem names the key, its value and what is supported:
+// A problem names the key, its value, of which it shows 400 bytes at most, and what is supported:
 //   DIR/config.json: n_group is 3; supported: a divisor of n_routed_experts, 8
 
 #include <cstdint>

@@ -221,6 +221,18 @@ INSTANTIATE_TEST_SUITE_P(
                 "config.json: eos_token_id is 129280; supported: one integer or a list of them, "
                 "each in [0, 129280) (vocab_size)"}));
 
+// The second one has the limit within a character.
+TEST(ModelConfig, ShowsTheBeginningOfALongValue) {
+    for (const auto& [value, end] :
+         {std::pair(std::string(5000, 'x'), std::string(399, 'x')),
+          std::pair(std::string(398, 'x') + "\u00e9\u00e9", std::string(398, 'x'))}) {
+        json config = v3_config();
+        config["hidden_act"] = value;
+        EXPECT_EQ(refusal(config).message,
+                  "config.json: hidden_act is \"" + end + "...; supported: \"silu\"");
+    }
+}
+
 TEST(ModelConfig, RefusesMoreExpertsPerTokenThanTheGroupsHold) {
     json config = v3_config();
     config["n_group"] = 64;
