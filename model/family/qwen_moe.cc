@@ -13,6 +13,13 @@
 namespace afd::model {
 namespace {
 
+// What config_1m.json of Qwen3-2507 adds: other positions, and attention to parts of a long text.
+void refuse_sparse_attention(KeyReader& keys) {
+    for (const char* key : {"dual_chunk_attention_config", "sparse_attention_config"}) {
+        keys.refuse_if_given(key, "none; use the config.json of the release, not config_1m.json");
+    }
+}
+
 // Of every decoder_sparse_step layers the last has experts, unless mlp_only_layers names it.
 void read_dense_layers(KeyReader& keys, ModelConfig& config) {
     const uint32_t step = keys.count("decoder_sparse_step", 1, kLayersMax, 1);
@@ -34,6 +41,7 @@ void read_qwen_experts(KeyReader& keys, ModelConfig& config) {
 void read_qwen3(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
     refuse_partial_rotation(keys);
+    refuse_sparse_attention(keys);
     keys.refuse_unless("attention_bias", false);
     read_dimensions(keys, config);
     read_rope(keys, config);
@@ -47,6 +55,7 @@ void read_qwen3(KeyReader& keys, ModelConfig& config) {
 void read_qwen2(KeyReader& keys, ModelConfig& config) {
     refuse_other_decoders(keys);
     refuse_partial_rotation(keys);
+    refuse_sparse_attention(keys);
     read_dimensions(keys, config);
     read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);

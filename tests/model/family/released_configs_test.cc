@@ -72,6 +72,27 @@ TEST(ReleasedConfigs, QwenNamesItsDenseLayers) {
               "integers below 7");
 }
 
+// Goal: the file for a million tokens, whose attention is another one, is not taken for the plain
+// one. Method: the keys that it has beside those, in short. Oracle: the message says what to use.
+TEST(ReleasedConfigs, QwenForAMillionTokensIsToldToUseThePlainFile) {
+    const json chunks = {{"chunk_size", 262144}, {"local_size", 8192}};
+    for (const char* name : {"qwen3_235b_a22b_2507", "qwen2_57b_a14b"}) {
+        SCOPED_TRACE(name);
+        EXPECT_EQ(refused(released(name), {{"dual_chunk_attention_config", chunks}}),
+                  "config.json: dual_chunk_attention_config is {\"chunk_size\":262144,"
+                  "\"local_size\":8192}; supported: none; use the config.json of the release, not "
+                  "config_1m.json");
+        EXPECT_EQ(
+            refused(released(name), {{"sparse_attention_config", json::object()}}),
+            "config.json: sparse_attention_config is {}; supported: none; use the config.json "
+            "of the release, not config_1m.json");
+        EXPECT_EQ(refused(released(name),
+                          {{"dual_chunk_attention_config", nullptr},
+                           {"sparse_attention_config", nullptr}}),
+                  "accepted");
+    }
+}
+
 TEST(ReleasedConfigs, Mixtral) {
     const ModelConfig config = accepted(released("mixtral_8x7b"));
     const GqaTraits traits = traits_of(config);
