@@ -59,7 +59,7 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     }
     config.attention = std::make_shared<const GqaConfig>(traits);
     config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
-    config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
+    config.num_experts = read_num_experts(keys, "num_local_experts");
     read_softmax_router(keys, config, true);
     config.activation = ops::ExpertActivation::kSwigluOai;
     refuse_unless_number(keys, "swiglu_alpha", kSwigluAlpha);

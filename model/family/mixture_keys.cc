@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "model/family/decoder_keys.h"
 
@@ -57,6 +58,16 @@ std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config) {
     return windows;
 }
 
+uint32_t read_num_experts(KeyReader& keys, const std::string& usual) {
+    const std::string other = usual == "num_experts" ? "num_local_experts" : "num_experts";
+    if (keys.find(other) == nullptr) return keys.count(usual.c_str(), 1, kExpertsMax, {});
+    const uint32_t count = keys.count(other.c_str(), 1, kExpertsMax, {});
+    if (keys.count(usual.c_str(), 1, kExpertsMax, count) != count) {
+        keys.refuse(Code::kInvalidArgument, usual, fmt::format("{}, as {} has it", count, other));
+    }
+    return count;
+}
+
 void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_prob) {
     config.scoring_func = ScoringFunc::kSoftmax;
     config.topk_method = TopkMethod::kGreedy;
@@ -71,7 +82,7 @@ void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_pr
 
 void read_block_sparse_moe(KeyReader& keys, ModelConfig& config) {
     config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
-    config.num_experts = keys.count("num_local_experts", 1, kExpertsMax, {});
+    config.num_experts = read_num_experts(keys, "num_local_experts");
     read_softmax_router(keys, config, true);
     config.names.router = "block_sparse_moe.gate";
     config.names.experts = "block_sparse_moe.experts";

@@ -5,6 +5,7 @@
 // `keys`.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "model/checkpoint/config.h"
@@ -23,6 +24,10 @@ void refuse_windows(KeyReader& keys);
 // calls sliding_attention, or without layer_types for all; none where use_sliding_window is false.
 // REQUIRES: num_layers and context_length are read, the latter by read_rope(), too.
 std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config);
+
+// The experts of a layer: num_experts or num_local_experts, of which `usual` is the family's and
+// the other one may be what transformers 5 has made of it. Both only if they agree.
+uint32_t read_num_experts(KeyReader& keys, const std::string& usual);
 
 // A softmax over all experts, the best num_experts_per_tok of them, weights as they are or divided
 // by their sum (which makes them a softmax over the chosen). REQUIRES: config.num_experts is read.

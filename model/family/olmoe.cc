@@ -25,7 +25,7 @@ void read_olmoe(KeyReader& keys, ModelConfig& config) {
     if (keys.find("clip_qkv") != nullptr) traits.clip = keys.positive("clip_qkv", {});
     config.attention = std::make_shared<const GqaConfig>(traits);
     config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
-    config.num_experts = keys.count("num_experts", 1, kExpertsMax, {});
+    config.num_experts = read_num_experts(keys, "num_experts");
     read_softmax_router(keys, config, keys.flag("norm_topk_prob", false));
     read_rope(keys, config);
 }

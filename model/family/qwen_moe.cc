@@ -34,7 +34,7 @@ void read_dense_layers(KeyReader& keys, ModelConfig& config) {
 void read_qwen_experts(KeyReader& keys, ModelConfig& config) {
     read_dense_layers(keys, config);
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
-    config.num_experts = keys.count("num_experts", 1, kExpertsMax, {});
+    config.num_experts = read_num_experts(keys, "num_experts");
     read_softmax_router(keys, config, keys.flag("norm_topk_prob", false));
 }
 

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
@@ -70,6 +71,38 @@ TEST(ReleasedConfigs, QwenNamesItsDenseLayers) {
     EXPECT_EQ(refused(config, {{"mlp_only_layers", json(8, 1)}}),
               "config.json: mlp_only_layers is [1,1,1,1,1,1,1,1]; supported: a list of at most 7 "
               "integers below 7");
+}
+
+// transformers 5 writes num_local_experts for the num_experts of Qwen3.
+TEST(ReleasedConfigs, TheNumberOfExpertsHasTwoNames) {
+    for (const auto& [name, usual, other] :
+         {std::tuple("qwen3_30b_a3b", "num_experts", "num_local_experts"),
+          std::tuple("qwen1_5_moe_a2_7b", "num_experts", "num_local_experts"),
+          std::tuple("olmoe_1b_7b", "num_experts", "num_local_experts"),
+          std::tuple("mixtral_8x7b", "num_local_experts", "num_experts"),
+          std::tuple("phi_3_5_moe", "num_local_experts", "num_experts"),
+          std::tuple("minimax_m2", "num_local_experts", "num_experts"),
+          std::tuple("gpt_oss_20b", "num_local_experts", "num_experts")}) {
+        SCOPED_TRACE(name);
+        json config = released(name);
+        const json count = config[usual];
+        config.erase(usual);
+        EXPECT_EQ(refused(config, json::object()),
+                  std::string("config.json: ") + usual +
+                      " is missing; supported: an integer in [1, 65536]");
+        config[other] = count;
+        EXPECT_EQ(accepted(config).num_experts, count);
+        config[usual] = count;
+        EXPECT_EQ(accepted(config).num_experts, count);
+        config[usual] = 1000;
+        EXPECT_EQ(refused(config, json::object()),
+                  std::string("config.json: ") + usual + " is 1000; supported: " + count.dump() +
+                      ", as " + other + " has it");
+        config[other] = 0;
+        EXPECT_EQ(
+            refused(config, json::object()),
+            std::string("config.json: ") + other + " is 0; supported: an integer in [1, 65536]");
+    }
 }
 
 // Goal: the file for a million tokens, whose attention is another one, is not taken for the plain
