@@ -95,10 +95,20 @@ void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     config.form.is_symmetric = weights.flag("symmetric", true) && !has_order;
 }
 
+// Weights that were rotated need rotations of activations, in each layer while it runs.
+void refuse_transforms(KeyReader& keys) {
+    const Json* transforms = keys.find("transform_config");
+    if (transforms == nullptr || transforms->empty()) return;
+    keys.refuse(Code::kUnimplemented,
+                "transform_config",
+                std::string("none (activations are multiplied as they are)") + kRemedy);
+}
+
 void read_compressed(KeyReader& keys, ModelConfig& config) {
     const std::string format =
         keys.choice("format", "", {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"});
     keys.refuse_if_given("kv_cache_scheme", "none (the cache is bf16)");
+    refuse_transforms(keys);
     const Json* weights = weights_of_groups(keys);
     if (weights == nullptr) return;
     KeyReader inner(*weights, keys.origin() + ": config_groups: weights");

@@ -83,6 +83,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "config.json: quantization_config: config_groups: weights: num_bits is 8; "
                 "supported: 4; for another one run afd-quantize on the bf16 original"},
         Refusal{"/quantization_config",
+                {{"quant_method", "compressed-tensors"},
+                 {"format", "pack-quantized"},
+                 {"transform_config",
+                  {{"config_groups", {{"R4", {{"type", "hadamard"}, {"head_dim", 128}}}}}}}},
+                Code::kUnimplemented,
+                "config.json: quantization_config: transform_config is "
+                "{\"config_groups\":{\"R4\":{\"head_dim\":128,\"type\":\"hadamard\"}}}; "
+                "supported: none (activations are multiplied as they are); for another one run "
+                "afd-quantize on the bf16 original"},
+        Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: weight_block_size is missing; supported: [128, "

@@ -210,6 +210,20 @@ TEST(ModelConfig, TakesFp8InBlocks) {
     EXPECT_EQ(describe(parsed(config).quantisation), "experts fp8-b128");
 }
 
+// Files of programs that know transforms have the key, mostly empty.
+TEST(ModelConfig, TakesCompressedTensorsWithoutTransforms) {
+    json config = v3_config();
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups",
+         {{"group_0", {{"weights", {{"num_bits", 4}, {"type", "int"}, {"group_size", 128}}}}}}}};
+    for (const json& transforms : {json(), json::object()}) {
+        config["quantization_config"]["transform_config"] = transforms;
+        EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g64") << transforms;
+    }
+}
+
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
     const ModelConfig config = parsed(v3_config());
     const auto own = parse_generation_config(
