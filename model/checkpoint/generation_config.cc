@@ -26,6 +26,19 @@ Result<std::optional<double>> read_number(
             "; supported: a number in [" + Json(low).dump() + ", " + Json(high).dump() + "]"};
 }
 
+struct Setting {
+    const char* key;
+    double low;
+    double high;
+    std::optional<float> GenerationConfig::*member;
+};
+constexpr Setting kSettings[] = {
+    {"temperature", 0, 2, &GenerationConfig::temperature},
+    {"min_p", 0, 1, &GenerationConfig::min_p},
+    {"repetition_penalty", 0.01, 100, &GenerationConfig::repetition_penalty},
+    {"presence_penalty", -2, 2, &GenerationConfig::presence_penalty},
+    {"frequency_penalty", -2, 2, &GenerationConfig::frequency_penalty}};
+
 }  // namespace
 
 Result<GenerationConfig> parse_generation_config(std::string_view text,
@@ -40,8 +53,11 @@ Result<GenerationConfig> parse_generation_config(std::string_view text,
     AFD_ASSIGN(const auto eos, read_token_ids(object, "eos_token_id", config.vocab_size, origin));
     // This file is about generating, so it wins over config.json.
     if (!eos.empty()) generation.eos_token_ids = eos;
-    AFD_ASSIGN(const auto temperature, read_number(object, "temperature", 0, 2, origin));
-    if (temperature) generation.temperature = static_cast<float>(*temperature);
+    for (const Setting& setting : kSettings) {
+        AFD_ASSIGN(const auto number,
+                   read_number(object, setting.key, setting.low, setting.high, origin));
+        if (number) generation.*setting.member = static_cast<float>(*number);
+    }
     AFD_ASSIGN(const auto top_p, read_number(object, "top_p", 0, 1, origin));
     // 0 and −1 are how files of this kind say "off".
     if (top_p && *top_p > 0) generation.top_p = static_cast<float>(*top_p);

@@ -99,7 +99,8 @@ void read_sampling(FieldReader& fields,
     const int64_t top_k =
         fields.integer("top_k", -1, kTokensMax).value_or(author.top_k.value_or(0));
     sampling.set_top_k(static_cast<uint32_t>(std::max<int64_t>(top_k, 0)));
-    sampling.set_min_p(static_cast<float>(fields.number("min_p").value_or(0)));
+    sampling.set_min_p(
+        static_cast<float>(fields.number("min_p").value_or(author.min_p.value_or(0.0F))));
     if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
         sampling.set_seed(static_cast<uint64_t>(*seed));
     }
@@ -109,13 +110,12 @@ void read_sampling(FieldReader& fields,
         fields.fail(bad_field("repetition_penalty",
                               "repetition_penalty = 0: must be 0.01 to 100; 1 is off"));
     }
-    if (repetition && *repetition != 1) {
-        sampling.set_repetition_penalty(static_cast<float>(*repetition));
-    }
-    sampling.set_presence_penalty(
-        static_cast<float>(fields.number("presence_penalty").value_or(0)));
-    sampling.set_frequency_penalty(
-        static_cast<float>(fields.number("frequency_penalty").value_or(0)));
+    const double penalty = repetition.value_or(author.repetition_penalty.value_or(1.0F));
+    if (penalty != 1) sampling.set_repetition_penalty(static_cast<float>(penalty));
+    sampling.set_presence_penalty(static_cast<float>(
+        fields.number("presence_penalty").value_or(author.presence_penalty.value_or(0.0F))));
+    sampling.set_frequency_penalty(static_cast<float>(
+        fields.number("frequency_penalty").value_or(author.frequency_penalty.value_or(0.0F))));
     read_logit_bias(fields, sampling);
     read_response_format(fields, body, sampling);
 }

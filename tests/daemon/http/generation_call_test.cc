@@ -69,6 +69,25 @@ TEST_F(GenerationCallTest, TakesTheAuthorsDefaultsWhereTheClientSaysNothing) {
     EXPECT_EQ(with(R"("n":1)").prompts[0].sampling().top_k(), 7U);
     EXPECT_EQ(with(R"("temperature":0)").prompts[0].sampling().temperature(), 0.0F);
     EXPECT_EQ(with(R"("top_k":-1)").prompts[0].sampling().top_k(), 0U);
+
+    model_.defaults.min_p = 0.25F;
+    model_.defaults.repetition_penalty = 1.25F;
+    model_.defaults.presence_penalty = 1.5F;
+    model_.defaults.frequency_penalty = -0.5F;
+    const SamplingSettings silent = with(R"("n":1)").prompts[0].sampling();
+    EXPECT_EQ(silent.min_p(), 0.25F);
+    EXPECT_EQ(silent.repetition_penalty(), 1.25F);
+    EXPECT_EQ(silent.presence_penalty(), 1.5F);
+    EXPECT_EQ(silent.frequency_penalty(), -0.5F);
+    const SamplingSettings off =
+        with(R"("min_p":0,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0)")
+            .prompts[0]
+            .sampling();
+    EXPECT_EQ(off.min_p(), 0.0F);
+    EXPECT_EQ(off.repetition_penalty(), 0.0F) << "which means 1";
+    EXPECT_EQ(off.presence_penalty(), 0.0F);
+    EXPECT_EQ(off.frequency_penalty(), 0.0F);
+    EXPECT_EQ(with(R"("repetition_penalty":2)").prompts[0].sampling().repetition_penalty(), 2.0F);
 }
 
 TEST_F(GenerationCallTest, FillsEveryField) {

@@ -6,10 +6,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "model/checkpoint/generation_config.h"
 #include "model/mla/mla_config.h"
 #include "model/mla/mla_weights.h"
+#include "model/sampling/sampling_params.h"
+#include "proto/sampling.pb.h"
 #include "tests/model/family/v3_config.h"
 
 namespace afd::model {
@@ -240,11 +243,73 @@ TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
     EXPECT_FALSE(absent.value().temperature.has_value());
 }
 
+TEST(GenerationConfig, TakesWhatARequestMaySay) {
+    const ModelConfig config = parsed(v3_config());
+    const auto all = parse_generation_config(
+        R"({"min_p": 0.05, "repetition_penalty": 1.05, "presence_penalty": -2,
+            "frequency_penalty": 0.5})",
+        config,
+        "g");
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    EXPECT_EQ(all.value().min_p, 0.05f);
+    EXPECT_EQ(all.value().repetition_penalty, 1.05f);
+    EXPECT_EQ(all.value().presence_penalty, -2.0f);
+    EXPECT_EQ(all.value().frequency_penalty, 0.5f);
+    const auto none = parse_generation_config(R"({"min_p": null})", config, "g");
+    ASSERT_TRUE(none.ok()) << none.error().message;
+    EXPECT_FALSE(none.value().min_p.has_value());
+    EXPECT_FALSE(none.value().repetition_penalty.has_value());
+}
+
+// What would make every request fail is found at start. Oracle: the message, and that the checks of
+// a request take the ends of each range and nothing beyond.
 TEST(GenerationConfig, RefusesValuesOutOfRange) {
     const ModelConfig config = parsed(v3_config());
-    const auto result = parse_generation_config(R"({"temperature": 3})", config, "g");
-    ASSERT_FALSE(result.ok());
-    EXPECT_EQ(result.error().message, "g: temperature is 3; supported: a number in [0.0, 2.0]");
+    struct Range {
+        const char* key;
+        double low;
+        double high;
+        const char* text;
+        void (SamplingSettings::*set)(float);
+    };
+    for (const Range& range :
+         {Range{"temperature", 0, 2, "[0.0, 2.0]", &SamplingSettings::set_temperature},
+          Range{"min_p", 0, 1, "[0.0, 1.0]", &SamplingSettings::set_min_p},
+          Range{"repetition_penalty",
+                0.01,
+                100,
+                "[0.01, 100.0]",
+                &SamplingSettings::set_repetition_penalty},
+          Range{"presence_penalty", -2, 2, "[-2.0, 2.0]", &SamplingSettings::set_presence_penalty},
+          Range{"frequency_penalty",
+                -2,
+                2,
+                "[-2.0, 2.0]",
+                &SamplingSettings::set_frequency_penalty}}) {
+        SCOPED_TRACE(range.key);
+        const auto read = [&](const json& value) {
+            json file;
+            file[range.key] = value;
+            return parse_generation_config(file.dump(), config, "g");
+        };
+        const auto is_valid = [&](double value) {
+            SamplingSettings settings;
+            (settings.*range.set)(static_cast<float>(value));
+            return validate(settings, config.vocab_size).ok();
+        };
+        for (const double end : {range.low, range.high}) {
+            EXPECT_TRUE(read(end).ok() && is_valid(end)) << end;
+        }
+        for (const double beyond : {range.low - 0.005, range.high + 0.5}) {
+            EXPECT_FALSE(is_valid(beyond)) << beyond;
+            const auto result = read(beyond);
+            ASSERT_FALSE(result.ok()) << beyond;
+            EXPECT_EQ(result.error().message,
+                      std::string("g: ") + range.key + " is " + json(beyond).dump() +
+                          "; supported: a number in " + range.text);
+        }
+        EXPECT_FALSE(read("1").ok());
+    }
 }
 
 }  // namespace
