@@ -60,9 +60,10 @@ Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
     ExpertCache experts(files, numeric_class);
     // Everything that decides about the bytes is in the name or in the key: two models, classes or
     // formats never meet in one file.
-    AFD_ASSIGN(experts.folder_,
-               cache.folder(files.identity() + "-" + std::string(ops::name_of(numeric_class)) +
-                            "-" + std::string(ops::name_of(files.config().quantisation.experts))));
+    AFD_ASSIGN(
+        experts.folder_,
+        cache.folder(files.weights_identity() + "-" + std::string(ops::name_of(numeric_class)) +
+                     "-" + std::string(ops::name_of(files.config().quantisation.experts))));
     return experts;
 }
 
@@ -100,7 +101,7 @@ std::string ExpertCache::path(uint32_t layer) const {
 }
 
 std::string ExpertCache::key(uint32_t layer) const {
-    return "model " + files_->identity() + ", layer " + std::to_string(layer) + ", class " +
+    return "model " + files_->weights_identity() + ", layer " + std::to_string(layer) + ", class " +
            std::string(ops::name_of(numeric_class_)) + "/r" + std::to_string(ops::kKernelRevision) +
            ", " + std::string(ops::name_of(files_->config().quantisation.experts)) + ", layout " +
            std::to_string(ops::kPackedLayoutRevision);

@@ -80,10 +80,9 @@ void will_read_samples(const TensorStore& tensors) {
     }
 }
 
-Result<std::string> compute_identity(std::string_view config_text, const TensorStore& tensors) {
+Result<std::string> compute_identity(std::string_view text, const TensorStore& tensors) {
     Fingerprint print;
-    // The text as it stands, so that a change of any key is another model.
-    print.add(config_text);
+    print.add(text);
     will_read_samples(tensors);
     for (const TensorInfo* tensor : tensors.list()) {
         print.add(tensor->name);
@@ -92,6 +91,15 @@ Result<std::string> compute_identity(std::string_view config_text, const TensorS
         AFD_TRY(add_samples(tensors, *tensor, print));
     }
     return print.hex();
+}
+
+Result<> add_kv_scales(const std::string& directory, TensorStore& tensors) {
+    auto added = tensors.add_file(directory + "/" + kKvScalesFile);
+    if (added.ok() || added.error().code != Code::kNotFound) return added;
+    return not_found(
+        "kv_dtype = 'int8_channel': {}/{} with the factors of the channels is missing; measure "
+        "them on a text: afd-quantize {} --kv-scales TEXT",
+        with(directory, kKvScalesFile, directory));
 }
 
 Result<std::string> read_config_text(const std::string& directory) {
@@ -177,19 +185,16 @@ Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype k
     AFD_ASSIGN(files.config_, read_model_config(text, directory, kv));
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
     AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
-    if (kv == ops::KvDtype::kInt8Channel) {
-        const auto added = files.tensors_.add_file(directory + "/" + kKvScalesFile);
-        if (!added.ok() && added.error().code == Code::kNotFound) {
-            return not_found(
-                "kv_dtype = 'int8_channel': {}/{} with the factors of the channels is missing; "
-                "measure them on a text: afd-quantize {} --kv-scales TEXT",
-                with(directory, kKvScalesFile, directory));
-        }
-        AFD_TRY(added);
-    }
     files.tensors_.set_form(files.config_.form);
     settle_expert_format(files.tensors_, files.config_);
-    AFD_ASSIGN(files.identity_, compute_identity(text, files.tensors_));
+    // The text as it stands, so that a change of any key is another model.
+    AFD_ASSIGN(files.weights_identity_, compute_identity(text, files.tensors_));
+    files.identity_ = files.weights_identity_;
+    if (kv != ops::KvDtype::kInt8Channel) return files;
+    TensorStore scales;
+    AFD_TRY(add_kv_scales(directory, scales));
+    AFD_ASSIGN(files.identity_, compute_identity(files.weights_identity_, scales));
+    AFD_TRY(add_kv_scales(directory, files.tensors_));
     return files;
 }
 

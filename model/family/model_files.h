@@ -46,6 +46,9 @@ class ModelFiles {
     // defence against someone who wants a collision.
     const std::string& identity() const { return identity_; }
 
+    // The same without kKvScalesFile: what experts depend on, whatever `kv` is.
+    const std::string& weights_identity() const { return weights_identity_; }
+
   private:
     ModelFiles() = default;
 
@@ -53,6 +56,7 @@ class ModelFiles {
     ModelConfig config_;
     GenerationConfig generation_;
     TensorStore tensors_;
+    std::string weights_identity_;
     std::string identity_;
 };
 

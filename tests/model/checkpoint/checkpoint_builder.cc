@@ -10,6 +10,9 @@
 #include <utility>
 
 #include "model/checkpoint/safetensors_writer.h"
+#include "model/family/model_files.h"
+#include "model/mla/mla_config.h"
+#include "model/mla/mla_tensors.h"
 #include "ops/format/weight_format.h"
 #include "proto/check.h"
 
@@ -247,6 +250,24 @@ void CheckpointBuilder::write(const std::string& directory) const {
     }
     const auto result = write_safetensors(directory + "/model.safetensors", list);
     ASSERT_TRUE(result.ok()) << result.error().message;
+}
+
+void write_kv_factors(const std::string& directory, const ModelConfig& config) {
+    const ops::MlaShape shape = mla_shape_of(config).value();
+    const std::vector<float> latent(shape.kv_lora_rank, 24.0f);
+    const std::vector<float> key(shape.qk_rope_head_dim, 24.0f);
+    std::vector<TensorToWrite> tensors;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        tensors.push_back({.name = latent_scale_name(layer),
+                           .dtype = StorageType::kF32,
+                           .shape = {latent.size()},
+                           .data = std::as_bytes(std::span(latent))});
+        tensors.push_back({.name = key_scale_name(layer),
+                           .dtype = StorageType::kF32,
+                           .shape = {key.size()},
+                           .data = std::as_bytes(std::span(key))});
+    }
+    ASSERT_TRUE(write_safetensors(directory + "/" + kKvScalesFile, tensors).ok());
 }
 
 }  // namespace afd::model

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/config.h"
 #include "model/checkpoint/safetensors_writer.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/e4m3.h"
@@ -68,5 +69,9 @@ class CheckpointBuilder {
     uint64_t random_;
     std::vector<Tensor> tensors_;
 };
+
+// Writes factors for kv_dtype = int8_channel beside a checkpoint. They cut nothing off: latents are
+// normalised.
+void write_kv_factors(const std::string& directory, const ModelConfig& config);
 
 }  // namespace afd::model

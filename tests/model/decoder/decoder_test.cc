@@ -13,10 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/decoder/local_decoder.h"
-#include "model/mla/mla_config.h"
-#include "model/mla/mla_tensors.h"
 #include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -127,25 +124,6 @@ TEST(LocalDecoder, ResetForgetsTheSequence) {
     decoder.reset();
     ASSERT_TRUE(decoder.append(tokens, ops::make_rows(second.data(), 20, vocab_size)).ok());
     EXPECT_EQ(first, second);
-}
-
-// Factors for kv_dtype = int8_channel that cut nothing off: latents are normalised.
-void write_kv_factors(const std::string& directory, const ModelConfig& config) {
-    const ops::MlaShape shape = mla_shape_of(config).value();
-    const std::vector<float> latent(shape.kv_lora_rank, 24.0f);
-    const std::vector<float> key(shape.qk_rope_head_dim, 24.0f);
-    std::vector<TensorToWrite> tensors;
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        tensors.push_back({.name = latent_scale_name(layer),
-                           .dtype = StorageType::kF32,
-                           .shape = {latent.size()},
-                           .data = std::as_bytes(std::span(latent))});
-        tensors.push_back({.name = key_scale_name(layer),
-                           .dtype = StorageType::kF32,
-                           .shape = {key.size()},
-                           .data = std::as_bytes(std::span(key))});
-    }
-    ASSERT_TRUE(write_safetensors(directory + "/" + kKvScalesFile, tensors).ok());
 }
 
 // Goal: a quantised cache is rounded where the reference rounds it, and expanded so. Method and

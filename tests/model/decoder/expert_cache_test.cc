@@ -152,6 +152,25 @@ TEST_P(ExpertCacheTest, EverySplitOfTheExpertsSharesTheFiles) {
     }
 }
 
+// Goal: how keys and values are kept is no matter of experts. Method: the same checkpoint with
+// factors of channels, which are part of what its workers must agree on. Oracle: nothing is packed.
+TEST_P(ExpertCacheTest, FactorsOfKeysAndValuesLeaveTheFilesAsTheyAre) {
+    EXPECT_EQ(loaded(slots_).report.num_written, kNumLayers);
+    const std::string plain = files_->identity();
+    EXPECT_EQ(files_->weights_identity(), plain);
+    const std::string path = files_->directory();
+    write_kv_factors(path, files_->config());
+    auto with_factors = ModelFiles::open(path, ops::KvDtype::kInt8Channel);
+    ASSERT_TRUE(with_factors.ok()) << with_factors.error().message;
+    files_ = std::move(with_factors).value();
+    EXPECT_EQ(files_->weights_identity(), plain);
+    EXPECT_NE(files_->identity(), plain);
+    const LoadedExperts experts = loaded(slots_);
+    EXPECT_EQ(experts.report.num_mapped, kNumLayers);
+    EXPECT_EQ(experts.report.num_written, 0u);
+    EXPECT_EQ(bytes_of(experts.table), without_cache(slots_));
+}
+
 // Goal: processes that start together do not pack anything twice. Method: six of them, held back by
 // a pipe and let go at once. Oracle: the numbers of files that they say they wrote add up.
 TEST_P(ExpertCacheTest, ProcessesThatStartTogetherPackOnce) {
