@@ -2,8 +2,9 @@
 #pragma once
 
 // Checksum of bulk bytes, as fast as memory delivers them: FNV-1a's step (xor, multiply) over
-// 64-bit words in eight independent lanes, folded at the end. Finds what disks, file systems and
-// other programs do to a file; no defence against someone who wants a collision.
+// 64-bit words in eight independent lanes, each product with its upper half folded into the lower
+// one, and the lanes into each other at the end. Finds what disks, file systems and other programs
+// do to a file; no defence against someone who wants a collision.
 
 #include <array>
 #include <cstddef>
@@ -22,7 +23,7 @@ class Checksum {
         for (; at + kBlock <= bytes.size(); at += kBlock) {
             std::array<uint64_t, kLanes> words;
             std::memcpy(words.data(), bytes.data() + at, kBlock);
-            for (size_t i = 0; i < kLanes; ++i) lanes[i] = (lanes[i] ^ words[i]) * kPrime;
+            for (size_t i = 0; i < kLanes; ++i) lanes[i] = mixed(lanes[i], words[i]);
         }
         uint64_t state = kBasis ^ bytes.size();
         for (const uint64_t lane : lanes) state = mixed(state, lane);
@@ -38,7 +39,9 @@ class Checksum {
     static constexpr uint64_t kBasis = 0xcbf29ce484222325u;
     static constexpr uint64_t kPrime = 0x9e3779b97f4a7c15u;  // Odd, with many bits set.
 
-    // A bijection of `state` for every `word`, and of `word` for every `state`.
+    // A bijection of `state` for every `word`, and of `word` for every `state`. A product carries
+    // upwards only: without the fold the highest bit of a word would stay alone in the state, and
+    // the same flip in a later word would take it out again.
     static uint64_t mixed(uint64_t state, uint64_t word) {
         state = (state ^ word) * kPrime;
         return state ^ (state >> 32);

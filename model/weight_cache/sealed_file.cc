@@ -17,7 +17,7 @@ namespace afd::model {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'A', 'F', 'D', 'S', 'E', 'A', 'L', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kByteOrder = 0x01020304;
 constexpr size_t kKeyBytesMax = 4096;
 

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <random>
 
+#include "model/weight_cache/checksum.h"
 #include "model/weight_cache/file_lock.h"
 #include "model/weight_cache/weight_cache.h"
 #include "tests/temporary_directory.h"
@@ -119,6 +120,45 @@ TEST_F(SealedFileTest, EveryFlippedByteIsFound) {
     }
 }
 
+// Goal: two flips of one bit do not cancel, wherever the two words are. Method: every pair of words
+// of a buffer, of which many are in one lane, with each bit that stands near the end of a word; in
+// particular the highest, which a product moves nowhere. Oracle: the checksum of what was there.
+TEST(Checksum, TwoFlipsOfTheSameBitAreFound) {
+    std::vector<std::byte> bytes(40 * sizeof(uint64_t) + 5, std::byte{0x5a});
+    const uint64_t good = Checksum::of(bytes);
+    for (const std::byte bit : {std::byte{0x80}, std::byte{0x40}, std::byte{0x01}}) {
+        for (const size_t place : {size_t{0}, size_t{3}, size_t{7}}) {
+            for (size_t first = 0; first < 40; ++first) {
+                for (size_t second = first + 1; second < 40; ++second) {
+                    std::vector<std::byte> bad = bytes;
+                    bad[first * sizeof(uint64_t) + place] ^= bit;
+                    bad[second * sizeof(uint64_t) + place] ^= bit;
+                    EXPECT_NE(Checksum::of(bad), good)
+                        << "words " << first << " and " << second << ", byte " << place;
+                }
+            }
+        }
+    }
+}
+
+TEST_F(SealedFileTest, TwoFlipsOfTheHighestBitAreFound) {
+    write_sample();
+    std::string bad = bytes();
+    const auto& block = blocks_.back();
+    const size_t begin =
+        bad.find(std::string(reinterpret_cast<const char*>(block.data()), block.size()));
+    ASSERT_NE(begin, std::string::npos);
+    for (const size_t word : {0, 8}) {
+        char& highest = bad[begin + word * sizeof(uint64_t) + 7];
+        highest = static_cast<char>(highest ^ 0x80);
+    }
+    replace(bad);
+    const Result<> read = read_all();
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().message,
+              path_ + ": block 4 has another checksum than when it was written");
+}
+
 TEST_F(SealedFileTest, EveryTruncationIsFound) {
     write_sample();
     const std::string good = bytes();
@@ -164,6 +204,11 @@ TEST_F(SealedFileTest, AForeignFileIsNamed) {
     std::vector<size_t> sizes = sizes_of(blocks_);
     sizes[2] += 1;
     EXPECT_THAT(SealedFile::open(path_, kKey, sizes).error().message, HasSubstr("other sizes"));
+    std::string older = bytes();
+    older[8] = 1;
+    replace(older);
+    EXPECT_THAT(SealedFile::open(path_, kKey, sizes_of(blocks_)).error().message,
+                HasSubstr("format version 1, not 2"));
     replace(std::string(5000, 'G'));
     EXPECT_THAT(SealedFile::open(path_, kKey, sizes).error().message,
                 HasSubstr("not a weight cache file"));
