@@ -386,11 +386,12 @@ void AttentionLoop::end_poisoned(const MicroBatch& micro_batch, const float* top
 }
 
 void AttentionLoop::finish_step(MicroBatch& micro_batch) {
+    const bool is_long = micro_batch.lane().traits().rows == LaneRows::kLongPrompts;
     for (const BatchPiece& piece : micro_batch.pieces()) {
         events_reserved_ -= piece.events_reserved;
         --piece.sequence->num_in_flight;
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
-        piece.sequence->is_in_long_lane = false;
+        if (is_long) piece.sequence->is_in_long_lane = false;
         sequences_.offer_computed(*piece.sequence);
         sequences_.move_window(*piece.sequence);
     }

@@ -61,7 +61,8 @@ void Batcher::fill_long(std::span<Sequence* const> sequences,
     size_t events_left = events_max;
     for (Sequence* sequence : sequences) {
         if (rows_left == 0) break;
-        if (sequence->is_in_long_lane || !wants_long_lane(*sequence)) continue;
+        // Rows that another lane has of it come first: that lane may not give its own back.
+        if (sequence->num_in_flight > 0 || !wants_long_lane(*sequence)) continue;
         const uint32_t taken =
             take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
         sequence->is_in_long_lane = taken > 0;

@@ -10,8 +10,10 @@
 // The decoding sequences are shared out over the M micro-batches (at most ceil(decoding / M) in
 // one), so that both sides of the disaggregation always have work; with M = 1 all go together.
 // A prompt with more than long_prompt_threshold tokens left waits for the lane of long prompts,
-// which takes up to long_lane_rows rows of such prompts at once; while it has rows of a sequence,
-// no other lane takes any. Which rows meet in a micro-batch never changes their bits (promise 1).
+// which takes up to long_lane_rows rows of such prompts at once. It takes none of a sequence of
+// which another lane has rows, and while it has some, no other lane takes any: so what it gives
+// back has no rows behind it. Which rows meet in a micro-batch never changes their bits (promise
+// 1).
 
 #include <cstdint>
 #include <span>

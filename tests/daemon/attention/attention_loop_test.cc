@@ -293,6 +293,32 @@ TEST(AttentionLoop, ALongPromptTakesItsLaneAndComesBackFromIt) {
     }
 }
 
+// Goal: what the lane of long prompts gives back can be scheduled again, whatever other lanes had
+// of the same prompt. Method: while a rank is lost a prompt begins in the other lane; the rank
+// comes back while that lane has a chunk of it, and is lost again while the lane of long prompts
+// has the next rows, which that lane then refuses. Oracle: the tokens of the request alone; rows
+// behind those that came back would wait for ever.
+TEST(AttentionLoop, ALongPromptComesBackThoughItBeganInAnotherLane) {
+    FakeLane::Settings long_lane = long_prompts();
+    long_lane.refused_call = 1;
+    LoopHarness harness({any_rows(), long_lane}, {}, 8);
+    harness.tell_rank(true);
+    harness.admit(1, 60, kNew);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    harness.tell_rank(false);
+    ASSERT_TRUE(harness.until_quiet());
+    EXPECT_EQ(harness.lane(1).num_started(), 0) << "the chunk in the other lane comes first";
+    harness.lane(0).answer(3);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(1).num_started() == 1; }));
+    harness.tell_rank(true);
+    ASSERT_TRUE(harness.until_quiet());
+    EXPECT_EQ(harness.lane(0).num_started(), 3) << "all else is behind what the long lane has";
+    harness.lane(0).answer(FakeLane::kAll);
+    harness.lane(1).answer();
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 60)) << harness.request(1).text;
+}
+
 // Goal: routing weights that came back with the rows and are not finite end the request.
 TEST(AttentionLoop, WeightsThatAreNotFiniteEndTheRequest) {
     FakeLane::Settings poisoned = any_rows(FakeLane::kAll);

@@ -117,8 +117,28 @@ TEST_F(BatcherTest, LeavesLongPromptsToTheirLane) {
     EXPECT_EQ(fill_long(batcher), "1:0+30 3:0+10");
     EXPECT_EQ(fill_long(batcher), "") << "both prompts have rows in the lane";
     EXPECT_EQ(fill(batcher), "2:7+1");
-    for (Sequence* sequence : active_) sequence->is_in_long_lane = false;
+    for (Sequence* sequence : active_) {
+        sequence->is_in_long_lane = false;
+        sequence->num_in_flight = 0;
+    }
     EXPECT_EQ(fill_long(batcher), "3:10+15");
+}
+
+// Goal: the lane of long prompts has all rows of a sequence that are on their way, or none: what it
+// gives back has no rows behind it. Method: a prompt begins in the other lanes, while a rank is
+// lost, and the rank comes back while they have a chunk of it.
+TEST_F(BatcherTest, TheLongLaneWaitsForWhatOtherLanesHaveOfAPrompt) {
+    Sequence& prompt = add(30);
+    Batcher batcher({2, 8, 40, 8});
+    batcher.use_long_lane(false);
+    EXPECT_EQ(fill(batcher), "1:0+8");
+    batcher.use_long_lane(true);
+    EXPECT_EQ(fill_long(batcher), "");
+    EXPECT_FALSE(prompt.is_in_long_lane);
+    EXPECT_EQ(fill(batcher), "") << "the rest is for the lane of long prompts";
+    prompt.num_in_flight = 0;
+    EXPECT_EQ(fill_long(batcher), "1:8+22");
+    EXPECT_TRUE(prompt.is_in_long_lane);
 }
 
 TEST_F(BatcherTest, GivesAPromptThatCameBackToTheOtherLanes) {

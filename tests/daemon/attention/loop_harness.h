@@ -96,7 +96,8 @@ class LoopHarness {
                                  .parallel = &serial_,
                                  .port = &port_,
                                  .heartbeat = schedule::Heartbeat(&heartbeat_),
-                                 .metrics = metrics()},
+                                 .metrics = metrics(),
+                                 .lost_ranks = &lost_ranks_},
             schedule::AdaptiveWait(schedule::Doorbell(&armed_, doorbell_fd_.get()), 20, true));
         thread_ = std::thread([this] { loop_->run(); });
     }
@@ -128,6 +129,11 @@ class LoopHarness {
     void cancel(uint64_t id) {
         EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kCancel, .sequence_id = id}));
     }
+    // afdd tells of the first of two ranks that have the same experts.
+    void tell_rank(bool is_lost) {
+        EXPECT_TRUE(port_.push_command(
+            {.kind = WorkerCommand::Kind::kRankState, .rank = 0, .is_lost = is_lost}));
+    }
 
     // Hears events until `done()`; false if that takes longer than anything here should.
     template <typename Done>
@@ -142,6 +148,11 @@ class LoopHarness {
     }
     bool until_over(uint64_t id) {
         return until([&] { return requests_[id].is_over; });
+    }
+    // Until the loop has done all that it can of what it was told: the second wait began after it.
+    bool until_quiet() {
+        const uint64_t num_before = num_sleeps();
+        return until([&] { return num_sleeps() >= num_before + 2; });
     }
 
   private:
@@ -175,6 +186,9 @@ class LoopHarness {
     const model::EmbeddingHead head_;
     const model::KvCache cache_;
     ops::SerialParallel serial_;
+    const schedule::ExpertPlacement placement_ =
+        schedule::ExpertPlacement::from_ranks({{{0, 1}}}, 2).value();
+    schedule::LostRanks lost_ranks_{placement_, schedule::RouterPlacement::kAttention};
     UniqueFd doorbell_fd_;
     int32_t armed_ = 0;
     schedule::HeartbeatWords heartbeat_{};
