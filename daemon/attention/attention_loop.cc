@@ -47,12 +47,6 @@ size_t tile_positions(const AttentionLoop::Settings& settings, const AttentionLo
     return std::max<size_t>(products / parts.attention->products_per_position(), 1);
 }
 
-uint32_t rows_max(Lanes lanes) {
-    uint32_t most = 0;
-    for (const auto& lane : lanes) most = std::max(most, lane->traits().rows_max);
-    return most;
-}
-
 WindowedBlocks windowed_blocks(const AttentionLoop::Parts& parts) {
     return {.num_blocks = parts.cache->num_windowed_blocks(),
             .window = model::LayerWindows::of(parts.attention->config()).window};
@@ -76,12 +70,8 @@ AttentionLoop::AttentionLoop(const Settings& settings,
                  windowed_blocks(parts)),
       batcher_(batcher_limits(settings, parts.lanes)),
       tile_positions_(tile_positions(settings, parts)),
-      emitter_(*parts.head,
-               parts.attention->config(),
-               *parts.parallel,
-               *parts.port,
-               parts_.metrics,
-               rows_max(parts.lanes)),
+      emitter_(
+          *parts.head, parts.attention->config(), *parts.parallel, *parts.port, parts_.metrics),
       workspace_(*parts.attention, settings.micro_batch_size, parts.parallel->num_threads()) {
     micro_batches_.reserve(parts.lanes.size());
     for (uint32_t m = 0; m < parts.lanes.size(); ++m) {
@@ -173,7 +163,7 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
     // From the last stage to the first: what comes free in this turn is filled and sent on in the
     // same turn, before the loop looks at the others.
     if (micro_batch.stage == Stage::kHead && is_in_order(micro_batch)) {
-        finish_step(micro_batch);
+        run_head(micro_batch);
         progressed = true;
     }
     if (micro_batch.stage == Stage::kIdle) progressed |= fill(micro_batch);
@@ -385,6 +375,19 @@ void AttentionLoop::end_poisoned(const MicroBatch& micro_batch, const float* top
     });
 }
 
+// A tile of the rows that somebody wants logits of: with prompt_logprobs a long prompt has hundreds
+// of them, seconds of work, in which the other rows go on, and commands are taken.
+void AttentionLoop::run_head(MicroBatch& micro_batch) {
+    parts_.heartbeat.set_computing();
+    const uint64_t start_ns = schedule::steady_now_ns();
+    const uint32_t first = micro_batch.num_emitted;
+    AFD_CRASH_POINT("emit.step_through");
+    emitter_.emit(micro_batch);
+    AFD_CRASH_POINT("emit.sampled");
+    probe_.emitted(micro_batch, start_ns, micro_batch.num_emitted - first);
+    if (micro_batch.num_emitted == micro_batch.num_rows()) finish_step(micro_batch);
+}
+
 void AttentionLoop::finish_step(MicroBatch& micro_batch) {
     const bool is_long = micro_batch.lane().traits().rows == LaneRows::kLongPrompts;
     for (const BatchPiece& piece : micro_batch.pieces()) {
@@ -395,12 +398,7 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         sequences_.offer_computed(*piece.sequence);
         sequences_.move_window(*piece.sequence);
     }
-    parts_.heartbeat.set_computing();
-    const uint64_t start_ns = schedule::steady_now_ns();
-    AFD_CRASH_POINT("emit.step_through");
-    emitter_.emit(micro_batch);
-    AFD_CRASH_POINT("emit.sampled");
-    probe_.finished_step(micro_batch, start_ns);
+    probe_.finished_step(micro_batch);
     micro_batch.clear();
 }
 

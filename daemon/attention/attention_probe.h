@@ -67,14 +67,19 @@ class AttentionProbe {
         record(TraceKind::kCombine, micro_batch, start_ns, now_ns, num_rows);
     }
 
-    void finished_step(const MicroBatch& micro_batch, uint64_t start_ns) {
+    // `num_rows`: of the step, that have the head behind them.
+    void emitted(const MicroBatch& micro_batch, uint64_t start_ns, uint32_t num_rows) {
+        const uint64_t now_ns = schedule::steady_now_ns();
+        metrics_.add(phase_counter(TraceKind::kHead), now_ns - start_ns);
+        record(TraceKind::kHead, micro_batch, start_ns, now_ns, num_rows);
+    }
+
+    void finished_step(const MicroBatch& micro_batch) {
         const uint64_t now_ns = schedule::steady_now_ns();
         metrics_.add(Counter::kSteps, 1);
         metrics_.add(Counter::kRows, micro_batch.num_rows());
-        metrics_.add(phase_counter(TraceKind::kHead), now_ns - start_ns);
         metrics_.histogram(Histogram::kStepRows).record(micro_batch.num_rows());
         metrics_.histogram(Histogram::kStepNs).record(now_ns - micro_batch.step_start_ns);
-        record(TraceKind::kHead, micro_batch, start_ns, now_ns, micro_batch.num_rows());
     }
 
     // A micro-batch is with the experts no more.

@@ -59,6 +59,7 @@ void MicroBatch::begin() {
     num_resent = 0;
     has_lost_rank = false;
     num_attended = 0;
+    num_emitted = 0;
     stage = Stage::kAttention;
 }
 

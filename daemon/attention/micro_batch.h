@@ -2,7 +2,8 @@
 #pragma once
 
 // MicroBatch: the rows that travel through the layers together, over a lane of their own. One that
-// has more rows or longer contexts than attention takes at once goes through it in tiles.
+// has more rows or longer contexts than attention takes at once goes through it in tiles, and so it
+// does through the head.
 //
 //   idle --fill--> attention(0) -> dispatch -> experts -> attention(1) -> ... -> experts(L-1)
 //        <------------------------- head, sampling ------------------------------------'
@@ -77,6 +78,7 @@ class MicroBatch {
     uint32_t num_resent = 0;        // How often `layer` was sent again,
     bool has_lost_rank = false;     // once because a rank was lost (R12).
     uint32_t num_attended = 0;      // Stage kAttention: rows that had the attention of `layer`.
+    uint32_t num_emitted = 0;       // Stage kHead: rows that had the head.
     uint64_t wait_start_us = 0;     // Since when it waits for a peer; 0: it does not.
     uint64_t wait_reported_us = 0;  // When a wait was last reported; 0: no report, or it is over.
     uint64_t step_start_ns = 0;     // When the rows were embedded.

@@ -7,7 +7,7 @@
 //   tokens.size()      known tokens: the prompt and what was sampled
 //   num_scheduled      positions whose rows were handed to a micro-batch
 //   layer_positions[l] positions whose keys of layer l are in the KV cache; behind the last layer:
-//                      positions whose logits, where wanted, were used
+//                      positions whose logits, where wanted, were used, a micro-batch at a time
 // A row of position p may run layer l, or the head, only when layer_positions[l] == p: so several
 // prefill chunks of one prompt can be in flight in different micro-batches, ordered per layer, and
 // what they report comes in order of position. A sequence that is ending waits for nobody: the

@@ -217,7 +217,8 @@ void SequenceTable::look_for_prefixes() {
 }
 
 void SequenceTable::offer_computed(Sequence& sequence) {
-    if (!sequence.uses_prefix || sequence.is_ending) return;
+    const bool is_whole = !sequence.is_ending || sequence.end_code == Code::kOk;
+    if (!sequence.uses_prefix || !is_whole) return;
     model::PrefixCache& entries = blocks_.entries();
     const uint32_t num_full = sequence.layer_positions.back() / model::kKvBlockTokens;
     for (; sequence.num_shared < num_full; ++sequence.num_shared) {

@@ -55,7 +55,8 @@ class SequenceTable {
     // Looks again for the prefixes of sequences that wait for another one.
     void look_for_prefixes();
 
-    // Offers what is computed of the sequence to others: the blocks up to its last mark.
+    // Offers what is computed of the sequence to others: the blocks up to its last mark. Nothing of
+    // one that ends for another reason than that its last token is sampled.
     void offer_computed(Sequence& sequence);
 
     // Exchanges the blocks that its window has left. REQUIRES: offer_computed() before it.

@@ -21,8 +21,7 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
                            const model::ModelConfig& config,
                            ops::Parallel& parallel,
                            WorkerPort& port,
-                           Metrics& metrics,
-                           uint32_t micro_batch_size)
+                           Metrics& metrics)
     : head_(head),
       parallel_(parallel),
       port_(port),
@@ -38,34 +37,35 @@ TokenEmitter::TokenEmitter(const model::EmbeddingHead& head,
       logits_(size_t{kTileRows} * config.vocab_size),
       chosen_(kTileRows, model::SampledToken{}),
       top_(kTileRows) {
-    wanted_.reserve(micro_batch_size);
+    wanted_.reserve(kTileRows);
 }
 
 void TokenEmitter::emit(MicroBatch& micro_batch) {
-    collect(micro_batch);
-    for (size_t first = 0; first < wanted_.size(); first += kTileRows) {
-        const size_t count = std::min<size_t>(kTileRows, wanted_.size() - first);
-        run_tile(micro_batch, std::span(wanted_).subspan(first, count));
-    }
+    const uint32_t end = collect(micro_batch);
+    if (!wanted_.empty()) run_tile(micro_batch, wanted_);
+    micro_batch.num_emitted = end;
 }
 
-void TokenEmitter::collect(const MicroBatch& micro_batch) {
+uint32_t TokenEmitter::collect(const MicroBatch& micro_batch) {
     wanted_.clear();
-    uint32_t row = 0;
+    uint32_t first = 0;
     for (const BatchPiece& piece : micro_batch.pieces()) {
         const SequenceRequest& request = *piece.sequence->request;
-        for (uint32_t i = 0; i < piece.num_rows; ++i, ++row) {
-            const uint32_t position = piece.first_position + i;
+        const uint32_t end = first + piece.num_rows;
+        for (uint32_t row = std::max(first, micro_batch.num_emitted); row < end; ++row) {
+            const uint32_t position = piece.first_position + (row - first);
             // The last row of what is known so far samples the next token; the rows before it are
             // prompt.
             const bool is_last = position + 1 == piece.sequence->num_tokens();
             const bool is_prompt = position + 1 < request.num_prompt_tokens;
             if (piece.sequence->is_ending) continue;
-            if (is_last || (is_prompt && request.prompt_logprobs)) {
-                wanted_.push_back({piece.sequence, row, position, is_last});
-            }
+            if (!is_last && !(is_prompt && request.prompt_logprobs)) continue;
+            if (wanted_.size() == kTileRows) return row;
+            wanted_.push_back({piece.sequence, row, position, is_last});
         }
+        first = end;
     }
+    return first;
 }
 
 void TokenEmitter::run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile) {

@@ -6,7 +6,8 @@
 //
 // A row at position p yields the token at p + 1: a sample, where p is the last known position; the
 // logprob of the prompt's own token, where the request asks for prompt logprobs. Rows go through
-// the head in tiles, so that the logits need little memory however large the micro-batch.
+// the head in tiles, a tile a call: so the logits need little memory however large the micro-batch,
+// and the loop looks at its other rows and its commands in between.
 // Data thread only; nothing here allocates after construction.
 
 #include <array>
@@ -29,19 +30,19 @@ class TokenEmitter {
                  const model::ModelConfig& config,
                  ops::Parallel& parallel,
                  WorkerPort& port,
-                 Metrics& metrics,
-                 uint32_t micro_batch_size);
+                 Metrics& metrics);
 
-    // Samples for every sequence of `micro_batch` whose last known token is in it, appends the
-    // token and marks the sequence as ending when it is over (stop token, length, or an error in
-    // the logits). Sequences that are ending already yield nothing.
+    // Rows of one tile: amortises the pass over lm_head, and its logits stay small.
+    static constexpr uint32_t kTileRows = 32;
+
+    // The next tile of `micro_batch`: up to kTileRows wanted rows from num_emitted on, which it
+    // moves behind them. Samples for each sequence whose last known token is among them, appends
+    // the token and marks the sequence as ending when it is over (stop token, length, or an error
+    // in the logits). Sequences that are ending already yield nothing.
     // REQUIRES: the batcher kept room in the port for the events.
     void emit(MicroBatch& micro_batch);
 
   private:
-    // Rows of one tile: amortises the pass over lm_head, and its logits stay small.
-    static constexpr uint32_t kTileRows = 32;
-
     using TopTokens = std::array<model::TokenLogprob, kTopLogprobsMax>;
 
     struct Wanted {
@@ -51,7 +52,8 @@ class TokenEmitter {
         bool is_last = false;  // Of the known tokens: the next is sampled.
     };
 
-    void collect(const MicroBatch& micro_batch);
+    // Returns the row behind the tile.
+    uint32_t collect(const MicroBatch& micro_batch);
     void run_tile(MicroBatch& micro_batch, std::span<const Wanted> tile);
     // The sampled token, or position and logprob of the prompt's own one; with the most likely ones
     // that the request wants in `top`. Any thread: only reads the sequence, but for its constraint,

@@ -92,6 +92,35 @@ TEST(AttentionLoop, TilesOfSingleRowsGiveTheSameTokens) {
     EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 7));
 }
 
+// Goal: the head of a long prompt that reports log probabilities holds up nobody: other rows go on,
+// and commands are taken, between its tiles; and its log probabilities are those of small chunks.
+// Method: a request decodes on one lane while the prompt takes the other as a whole. Oracle: tokens
+// of the first among the log probabilities of the second; the second alone over a lane of few rows.
+TEST(AttentionLoop, OtherRowsGoOnBetweenTheTilesOfAHead) {
+    constexpr uint32_t kPrompt = 7 * TokenEmitter::kTileRows - 20;
+    FakeLane::Settings long_lane = long_prompts(FakeLane::kAll);
+    long_lane.traits.rows_max = kPrompt;
+    LoopHarness harness({any_rows(FakeLane::kAll), long_lane}, {}, 8, 2048);
+    harness.admit(1, 3, 500);
+    ASSERT_TRUE(harness.until([&] { return !harness.request(1).tokens.empty(); }));
+    harness.admit(2, kPrompt, 1, true);
+    ASSERT_TRUE(harness.until_over(2));
+    ASSERT_FALSE(harness.request(1).is_over) << "it ran all the time";
+    harness.cancel(1);
+    ASSERT_TRUE(harness.until_over(1));
+
+    const auto first = std::ranges::find(harness.heard(), 2U);
+    const auto last = std::find(harness.heard().rbegin(), harness.heard().rend(), 2U).base();
+    EXPECT_GE(std::count(first, last, 1U), 1) << "a token in each three turns";
+    EXPECT_EQ(harness.request(2).prompt_logprobs.size(), kPrompt - 1);
+
+    LoopHarness alone({any_rows(FakeLane::kAll)}, {}, 0, 2048);
+    alone.admit(2, kPrompt, 1, true);
+    ASSERT_TRUE(alone.until_over(2));
+    EXPECT_EQ(harness.request(2).tokens, alone.request(2).tokens);
+    EXPECT_EQ(harness.request(2).prompt_logprobs, alone.request(2).prompt_logprobs);
+}
+
 // Goal: a tile ends before the row with which it would have too many positions, and has one row at
 // least. Method: rows of positions 0 to 5.
 TEST(AttentionLoop, ATileHasAsManyRowsAsItsPositionsAllow) {

@@ -60,6 +60,7 @@ class LoopHarness {
     // What the control thread heard of a request.
     struct Request {
         std::vector<uint32_t> tokens;
+        std::vector<float> prompt_logprobs;
         bool is_over = false;
         Code code = Code::kOk;
         std::string text;
@@ -113,9 +114,16 @@ class LoopHarness {
     // Texts of the waits that were reported; an empty one says that a wait is over.
     const std::vector<std::string>& waits() const { return waits_; }
 
-    void admit(uint64_t id, uint32_t num_prompt_tokens, uint32_t num_new_tokens) {
+    // The requests that tokens and log probabilities were of, in the order of these.
+    const std::vector<uint64_t>& heard() const { return heard_; }
+
+    void admit(uint64_t id,
+               uint32_t num_prompt_tokens,
+               uint32_t num_new_tokens,
+               bool prompt_logprobs = false) {
         auto request = std::make_unique<SequenceRequest>();
         request->sequence_id = id;
+        request->prompt_logprobs = prompt_logprobs;
         request->num_prompt_tokens = num_prompt_tokens;
         request->max_total_tokens = num_prompt_tokens + num_new_tokens;
         request->tokens.reserve(request->max_total_tokens);
@@ -164,6 +172,12 @@ class LoopHarness {
             switch (event.kind) {
                 case WorkerEvent::Kind::kToken:
                     request.tokens.push_back(event.token);
+                    heard_.push_back(event.sequence_id);
+                    break;
+                case WorkerEvent::Kind::kPromptLogprob:
+                    request.prompt_logprobs.push_back(event.logprob);
+                    EXPECT_EQ(event.token, request.prompt_logprobs.size()) << "in their order";
+                    heard_.push_back(event.sequence_id);
                     break;
                 case WorkerEvent::Kind::kEnd:
                     EXPECT_FALSE(request.is_over) << "one end for each request";
@@ -201,6 +215,7 @@ class LoopHarness {
     std::thread thread_;
     std::map<uint64_t, Request> requests_;
     std::vector<std::string> waits_;
+    std::vector<uint64_t> heard_;
 };
 
 }  // namespace afd::daemon

@@ -138,6 +138,21 @@ TEST(SequenceTablePrefix, EndOfTheOneThatIsWaitedForLetsTheNextOneCompute) {
     EXPECT_EQ(third.num_ready(), 8U);
 }
 
+// A step of many rows goes through the head in tiles: its first sequences may have sampled their
+// last token, and end, when the step is offered.
+TEST(SequenceTablePrefix, WhoHasItsLastTokenOffersWhatItHasAndWhoFailsDoesNot) {
+    for (const Code code : {Code::kOk, Code::kCancelled}) {
+        SequenceTable table(4, 2, 20, 640, true);
+        Sequence& first = admitted(table, prompt_of(1, 200));
+        first.is_ending = true;
+        first.end_code = code;
+        compute(table, first, 200);
+        table.release(first);
+        EXPECT_EQ(admitted(table, prompt_of(2, 200, 5)).num_cached_tokens,
+                  code == Code::kOk ? 192U : 0U);
+    }
+}
+
 TEST(SequenceTablePrefix, ProducedTokensCount) {
     SequenceTable table(4, 2, 20, 640, true);
     std::unique_ptr<SequenceRequest> request = prompt_of(1, 60);
