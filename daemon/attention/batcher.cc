@@ -33,7 +33,7 @@ void Batcher::fill_any(std::span<Sequence* const> sequences,
     const uint32_t share =
         (num_generating + limits_.num_micro_batches - 1) / limits_.num_micro_batches;
 
-    uint32_t decodes_left = std::min(rows_left, share);
+    uint32_t decodes_left = std::min(rows_left - rows_for_prefill(sequences), share);
     const size_t start = next_decode_ % sequences.size();
     for (size_t i = 0; i < sequences.size() && decodes_left > 0; ++i) {
         const size_t at = (start + i) % sequences.size();
@@ -47,11 +47,29 @@ void Batcher::fill_any(std::span<Sequence* const> sequences,
 
     for (Sequence* sequence : sequences) {
         if (rows_left == 0) break;
-        if (sequence->num_ready() == 0 || sequence->is_decoding()) continue;
-        if (sequence->is_in_long_lane || wants_long_lane(*sequence)) continue;
+        if (!can_prefill(*sequence)) continue;
         rows_left -=
             take(*sequence, std::min(rows_left, sequence->num_ready()), events_left, pieces);
     }
+}
+
+bool Batcher::can_prefill(const Sequence& sequence) const {
+    return takes(LaneRows::kAny, sequence) && !sequence.is_decoding();
+}
+
+// Rows that decoding ones leave free.
+uint32_t Batcher::rows_for_prefill(std::span<Sequence* const> sequences) {
+    // Enough for a prompt to get on, and little enough for the others not to feel it: with places
+    // for seven of eight, a next token comes a seventh later at most.
+    const uint32_t most = std::max<uint32_t>(limits_.micro_batch_size / 8, 1);
+    uint32_t wanted = 0;
+    for (const Sequence* sequence : sequences) {
+        if (wanted == most) break;
+        if (can_prefill(*sequence)) wanted = std::min(most, wanted + sequence->num_ready());
+    }
+    if (wanted == 0 || limits_.micro_batch_size > 1) return wanted;
+    has_prefilled_ = !has_prefilled_;
+    return has_prefilled_ ? 1 : 0;
 }
 
 void Batcher::fill_long(std::span<Sequence* const> sequences,

@@ -9,6 +9,10 @@
 //
 // The decoding sequences are shared out over the M micro-batches (at most ceil(decoding / M) in
 // one), so that both sides of the disaggregation always have work; with M = 1 all go together.
+// Where they would fill the micro-batches, an eighth of the rows is kept for prefill as long as
+// there is some: a prompt does not wait until others end. With one row there are turns. Those that
+// find no place come first in the next micro-batch.
+//
 // A prompt with more than long_prompt_threshold tokens left waits for the lane of long prompts,
 // which takes up to long_lane_rows rows of such prompts at once. It takes none of a sequence of
 // which another lane has rows, and while it has some, no other lane takes any: so what it gives
@@ -66,6 +70,9 @@ class Batcher {
                    size_t events_max,
                    std::vector<BatchPiece>& pieces);
     bool wants_long_lane(const Sequence& sequence) const;
+    // Of the prompt of `sequence`, through a lane that takes any rows.
+    bool can_prefill(const Sequence& sequence) const;
+    uint32_t rows_for_prefill(std::span<Sequence* const> sequences);
     // Events that `num_rows` more rows of `sequence` can produce.
     static size_t events_of(const Sequence& sequence, uint32_t num_rows);
     uint32_t take(Sequence& sequence,
@@ -75,7 +82,8 @@ class Batcher {
 
     const Limits limits_;
     bool uses_long_lane_ = true;
-    size_t next_decode_ = 0;  // Where the last pass over the decoding sequences ended.
+    size_t next_decode_ = 0;      // Where the last pass over the decoding sequences ended.
+    bool has_prefilled_ = false;  // With one row: the last one that both wanted was of a prompt.
 };
 
 }  // namespace afd::daemon

@@ -89,6 +89,50 @@ TEST_F(BatcherTest, GivesEveryDecodingSequenceItsTurn) {
     EXPECT_EQ(turns, "123123");
 }
 
+// Goal: neither prompts nor decoding sequences starve when more of these run than there are rows.
+// Method: as many steps as it takes the last of ten sequences of which seven fit beside the prompt.
+// Oracle: a row of the prompt in each step, and turns of equal length.
+TEST_F(BatcherTest, KeepsRowsForPrefillHoweverManyDecode) {
+    for (int i = 0; i < 10; ++i) add(5, 4);
+    Sequence& prompt = add(30);
+    Batcher batcher({1, 8});
+    for (uint32_t step = 0; step < 10; ++step) {
+        std::vector<BatchPiece> pieces;
+        batcher.fill(LaneRows::kAny, active_, 1000, pieces);
+        ASSERT_EQ(pieces.size(), 8U);
+        EXPECT_EQ(pieces.back().sequence, &prompt);
+        EXPECT_EQ(pieces.back().num_rows, 1U);
+        pieces.pop_back();
+        for (const BatchPiece& piece : pieces) piece.sequence->request->tokens.push_back(7);
+    }
+    for (size_t i = 0; i < 10; ++i) EXPECT_EQ(active_[i]->num_tokens(), 12U) << "7 turns each";
+}
+
+TEST_F(BatcherTest, KeepsNoMoreRowsForPrefillThanThereAre) {
+    for (int i = 0; i < 40; ++i) add(5, 4);
+    add(1);
+    add(2);
+    Batcher batcher({1, 32});
+    std::vector<BatchPiece> pieces;
+    batcher.fill(LaneRows::kAny, active_, 1000, pieces);
+    EXPECT_EQ(pieces.size(), 29U + 2U) << "29 decode, and prompts of 1 and 2 rows";
+}
+
+TEST_F(BatcherTest, DecodingAndPrefillTakeTurnsInMicroBatchesOfOneRow) {
+    add(5, 4);
+    add(9);
+    Batcher batcher({1, 1});
+    std::string turns;
+    for (int i = 0; i < 6; ++i) {
+        std::vector<BatchPiece> pieces;
+        batcher.fill(LaneRows::kAny, active_, 1000, pieces);
+        ASSERT_EQ(pieces.size(), 1U);
+        turns += std::to_string(pieces[0].sequence->request->sequence_id);
+        if (turns.back() == '1') active_[0]->request->tokens.push_back(7);
+    }
+    EXPECT_EQ(turns, "212121");
+}
+
 TEST_F(BatcherTest, LeavesOutWhatEndsOrWaitsForItsSample) {
     add(10).is_ending = true;
     add(5, 5);
