@@ -14,10 +14,8 @@ namespace afd::daemon {
 
 namespace {
 
-// With descriptors that are the message's own: the memory may be given back before it has left.
-Result<> send_copies(WorkerSlot& slot,
-                     const control::SupervisorMessage& message,
-                     const TwoPhaseSegments::Descriptors& of) {
+// A message's own: the memory may be given back before it has left.
+Result<std::vector<UniqueFd>> copies(const TwoPhaseSegments::Descriptors& of) {
     std::vector<UniqueFd> fds;
     for (const int fd : {of.receive, of.results}) {
         if (fd < 0) continue;
@@ -26,7 +24,7 @@ Result<> send_copies(WorkerSlot& slot,
         return resource_exhausted("the memory of a two-phase round cannot be handed over: {}",
                                   with(std::strerror(errno)));
     }
-    return slot.send(message, std::move(fds));
+    return fds;
 }
 
 }  // namespace
@@ -60,15 +58,25 @@ Result<> RoundMemory::hand_over(WorkerSlot& rank, const control::SegmentRequest&
         WorkerSlot& session = *sessions_[request.session()];
         // One that starts has no round that it would send rows to (R10).
         const bool is_ready = session.state() == WorkerSlot::State::kReady;
-        if (is_ready) AFD_TRY(send_copies(session, message, made));
+        if (is_ready) {
+            AFD_ASSIGN(std::vector<UniqueFd> fds, copies(made));
+            AFD_TRY(session.send(message, std::move(fds)));
+        }
     }
-    return send_copies(rank, message, made);
+    AFD_ASSIGN(std::vector<UniqueFd> fds, copies(made));
+    return rank.answer(message, std::move(fds));
 }
 
-void RoundMemory::on_request(WorkerSlot& slot, const control::SegmentRequest& request) const {
+void RoundMemory::on_request(WorkerSlot& slot, const control::SegmentRequest& request) {
     const Result<> done = hand_over(slot, request);
     if (done.ok()) return;
-    log::warn("{}: {}; the batch goes through the windows", slot.name(), done.error().message);
+    // A worker may ask as often as it likes.
+    if (const auto num_unsaid = refusals_.take(loop_.now_ms())) {
+        log::warn("{}: {}; the batch goes through the windows{}",
+                  slot.name(),
+                  done.error().message,
+                  LogLimit::more(*num_unsaid));
+    }
     control::SupervisorMessage refusal;
     refusal.mutable_segment()->set_session(request.session());
     refusal.mutable_segment()->set_round(request.round());

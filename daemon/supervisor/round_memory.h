@@ -8,13 +8,16 @@
 // much of its own.
 //
 // Whoever leaves too many descriptors unread gets no further ones (WorkerSlot::kUnreadFdsMax), and
-// the round goes through the windows, as it does whenever there is no memory.
+// the round goes through the windows, as it does whenever there is no memory. Who leaves too many
+// answers of any kind unread is killed (kUnreadAnswersMax).
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "daemon/loop/event_loop.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/two_phase_segments.h"
 #include "daemon/supervisor/worker_slot.h"
 #include "proto/control.pb.h"
@@ -33,12 +36,12 @@ class RoundMemory {
     };
     using Slots = std::vector<std::unique_ptr<WorkerSlot>>;
 
-    // `sessions`: the attention workers. Both outlive the object.
-    RoundMemory(const Source& source, const Slots& sessions)
-        : source_(source), sessions_(sessions) {}
+    // `sessions`: the attention workers. All outlive the object.
+    RoundMemory(EventLoop& loop, const Source& source, const Slots& sessions)
+        : loop_(loop), source_(source), sessions_(sessions) {}
 
     // Every request gets an answer: a rank that heard nothing would hold up its session.
-    void on_request(WorkerSlot& slot, const control::SegmentRequest& request) const;
+    void on_request(WorkerSlot& slot, const control::SegmentRequest& request);
     void on_release(const WorkerSlot& slot, const control::SegmentRelease& release) const;
 
   private:
@@ -46,8 +49,10 @@ class RoundMemory {
                                                   const control::SegmentRequest& request) const;
     Result<> hand_over(WorkerSlot& rank, const control::SegmentRequest& request) const;
 
+    EventLoop& loop_;
     const Source& source_;
     const Slots& sessions_;
+    LogLimit refusals_;
 };
 
 }  // namespace afd::daemon

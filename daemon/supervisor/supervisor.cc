@@ -45,7 +45,7 @@ Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
     : loop_(loop),
       door_(door),
       plan_(std::move(plan)),
-      round_memory_(plan_.round_memory, attention_),
+      round_memory_(loop, plan_.round_memory, attention_),
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
       run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {

@@ -32,6 +32,12 @@ Result<> TwoPhaseSegments::check(uint32_t session,
             "sessions",
             with(round, session, num_sessions_));
     }
+    if (sizes.receive_bytes == 0 && sizes.return_bytes == 0) {
+        return invalid_argument(
+            "a two-phase round of session {} asks for 0 + 0 bytes: no round "
+            "needs nothing",
+            with(session));
+    }
     const auto at_most = [&](const char* name, uint64_t value, uint64_t most) -> Result<> {
         if (value <= most) return {};
         return invalid_argument(

@@ -45,8 +45,8 @@ class TwoPhaseSegments {
 
     // Makes the segments of a round, zeroed; or leaves those that it has, if the sizes are the
     // same. Cost: that of clearing the memory.
-    // Errors: kInvalidArgument: no such session, a round below 1, or more bytes than any round
-    // needs (names size, value and what is allowed). kResourceExhausted: memory_max or the
+    // Errors: kInvalidArgument: no such session, a round below 1, no bytes at all, or more than any
+    // round needs (names size, value and what is allowed). kResourceExhausted: memory_max or the
     // machine's memory is too small (names bytes and limit); then nothing of the round remains.
     Result<Descriptors> acquire(uint32_t rank,
                                 uint32_t session,

@@ -138,11 +138,25 @@ void WorkerSlot::send(const control::SupervisorMessage& message) {
     flush();
 }
 
-void WorkerSlot::answer(const control::SupervisorMessage& message) {
-    if (channel_ == nullptr) return;
-    num_unread_answers_ = channel_->wants_write() ? num_unread_answers_ + 1 : 0;
-    if (num_unread_answers_ <= kUnreadAnswersMax) return send(message);
+// False: there are too many, and its process is killed.
+bool WorkerSlot::count_answer() {
+    if (!channel_->wants_write()) {
+        num_unread_answers_ = 0;
+        return true;
+    }
+    if (num_unread_answers_ > kUnreadAnswersMax) return false;
+    if (++num_unread_answers_ <= kUnreadAnswersMax) return true;
     kill(fmt::format("it reads none of {} answers to what it asked", kUnreadAnswersMax));
+    return false;
+}
+
+void WorkerSlot::answer(const control::SupervisorMessage& message) {
+    if (channel_ != nullptr && count_answer()) send(message);
+}
+
+Result<> WorkerSlot::answer(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {
+    if (channel_ == nullptr || !count_answer()) return {};
+    return send(message, std::move(fds));
 }
 
 Result<> WorkerSlot::send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {

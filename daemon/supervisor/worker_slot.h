@@ -117,11 +117,13 @@ class WorkerSlot {
 
     // Sends a message; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
-    // The same of an answer: whoever asks and asks and does not read is killed.
-    void answer(const control::SupervisorMessage& message);
     // The same with descriptors. Errors: kResourceExhausted: the worker has kUnreadFdsMax of them
     // that it has not read.
     Result<> send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
+    // The same of an answer, with descriptors or without: who asks and asks and does not read is
+    // killed.
+    void answer(const control::SupervisorMessage& message);
+    Result<> answer(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
 
     // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
@@ -178,6 +180,7 @@ class WorkerSlot {
     void resume();
     void tell_to_end();
     void flush();
+    bool count_answer();
     void on_settled();
     // `num_more`: failures beyond start_attempts that are borne.
     void count_failure(const std::string& why, bool is_permanent, uint64_t num_more = 0);

@@ -13,15 +13,19 @@
 //                       that is back, and report the answer as a wait; FFN: report what is voided
 //   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
 //                       answer, and report it as a wait
+//   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
 
 #include <poll.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <map>
 
 #include "daemon/program/logging.h"
+#include "daemon/worker/control_channel.h"
+#include "daemon/worker/first_contact.h"
 #include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_options.h"
 #include "tests/daemon/attention/fake_token.h"
@@ -169,6 +173,23 @@ void ask_for_segments(WorkerControl& worker) {
     port.flush();
 }
 
+// Asks for memory again and again and reads nothing, until it is killed.
+int flood(const WorkerControl::Options& options) {
+    ControlChannel channel(connect_to_afdd(options.control_socket).value());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    if (!say_hello(channel, options.role, options.index, deadline).ok()) return 1;
+    control::WorkerMessage message;
+    message.mutable_segment_request()->set_round(7);
+    message.mutable_segment_request()->set_receive_bytes(4096);
+    message.mutable_segment_request()->set_return_bytes(512);
+    do {
+        pollfd entry{channel.fd(), POLLOUT, 0};
+        ::poll(&entry, 1, -1);
+        if (!channel.wants_write()) channel.queue(message);
+    } while (channel.flush().ok());
+    return 0;
+}
+
 // What the Welcome says is voided.
 void report_voided(WorkerControl& worker) {
     for (const control::VoidedRound& voided : worker.welcome().voided()) {
@@ -191,6 +212,9 @@ int run(int argc, char** argv) {
     connect.role = std::string(AFD_FAKE_ROLE) == "ffn" ? control::FFN : control::ATTENTION;
     connect.index = options->index;
     connect.control_socket = options->control_socket;
+    if (connect.role == control::FFN && std::getenv("AFD_FAKE_FLOOD") != nullptr) {
+        return flood(connect);
+    }
     auto control = WorkerControl::connect(connect);
     if (!control.ok()) {
         std::fprintf(stderr, "fake worker: %s\n", control.error().message.c_str());

@@ -40,6 +40,13 @@ class ScopedVariable {
     const char* name_;
 };
 
+// In what was written to the log.
+inline size_t num_lines_with(const std::string& what, const std::string& lines) {
+    size_t count = 0;
+    for (size_t at = 0; (at = lines.find(what, at)) != std::string::npos; ++at) ++count;
+    return count;
+}
+
 // What afdd is to its supervisor and its gateway.
 struct Program final : GatewayHost, InstanceListener {
     void fill_status(client::Status& /*status*/) const override {}

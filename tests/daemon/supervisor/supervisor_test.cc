@@ -191,6 +191,40 @@ TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
                             "ffn worker 0: round 7 of session 1: failed precondition"));
 }
 
+// Goal: whoever asks for memory and does not read the answers costs afdd none of its own, also
+// where these bring no descriptors. Method: a rank of workers that share no windows. Oracle: it is
+// killed until it is given up, with the words.
+TEST_F(SupervisorTest, WhoAsksForMemoryAndReadsNoAnswerIsKilled) {
+    const ScopedVariable floods("AFD_FAKE_FLOOD", "1");
+    config_.attention_workers = 1;
+    TwoPhaseSegments segments(
+        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
+        1,
+        0,
+        {4096, 512},
+        schedule::Windows::kPrivate);
+    acquire_from(segments);
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("it reads none of 4096 answers to what it asked"));
+}
+
+// Goal: a worker cannot fill the log. Method: the same rank, where every request is refused: more
+// than four thousand times before it is killed. Oracle: the lines.
+TEST_F(SupervisorTest, RefusedRequestsForMemoryAreALineNowAndThen) {
+    const ScopedVariable floods("AFD_FAKE_FLOOD", "1");
+    config_.attention_workers = 1;
+    set_log_level("warn");
+    testing::internal::CaptureStderr();
+    start();
+    EXPECT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    const std::string lines = testing::internal::GetCapturedStderr();
+    set_log_level("off");
+    EXPECT_THAT(lines, HasSubstr("this instance makes none; the batch goes through the windows"));
+    EXPECT_LT(num_lines_with("goes through the windows", lines), 1000U);
+    EXPECT_LT(num_lines_with("killing ffn worker 0", lines), 100U);
+}
+
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {
     const ScopedVariable crash("AFD_FAKE_CRASH", "1");
     start();

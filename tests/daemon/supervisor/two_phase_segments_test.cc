@@ -34,6 +34,8 @@ TEST(TwoPhaseSegments, AreAsLargeAsARoundCanBeAndNotLarger) {
     EXPECT_EQ(refusal(1, 1, {4096, UINT64_MAX}),
               "a two-phase round of session 1 asks for return_bytes = 18446744073709551615; "
               "allowed are 0 to 8192");
+    EXPECT_EQ(refusal(1, 1, {0, 0}),
+              "a two-phase round of session 1 asks for 0 + 0 bytes: no round needs nothing");
     EXPECT_EQ(refusal(2, 1, {1, 1}),
               "segments of round 1 with session 2: rounds begin with 1, the instance has 2 "
               "sessions");
