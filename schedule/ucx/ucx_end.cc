@@ -298,7 +298,11 @@ void UcxEnd::accept(uint32_t peer) {
         UcxWorker::has_failed(*path)) {
         return;
     }
-    if (path == link.path) return welcome(peer);
+    if (path == link.path) {
+        // Who says hello faster than it takes welcomes gets fewer: one is on its way already.
+        if (link.greeting->num_in_flight == 0) welcome(peer);
+        return;
+    }
     close(peer);
     worker_->adopt(*path);
     link.path = path;

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "schedule/dispatch/dispatch_lane.h"
+#include "schedule/near/near_link.h"
 #include "schedule/near/near_socket.h"
 #include "schedule/ucx/ucx_address.h"
 #include "tests/schedule/protocol/protocol_threads.h"
@@ -394,6 +395,71 @@ class Liar : public UcxReceiver {
     std::unique_ptr<UcxWorker> worker_;
     std::shared_ptr<UcxPath> path_;
 };
+
+// Counts what a neighbour is sent.
+struct WelcomeCounter final : NearReceiver {
+    void on_message(std::span<const std::byte> bytes, std::span<const std::byte>) override {
+        UcxHeader header{};
+        std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
+        if (header.kind == UcxKind::kWelcome) ++num_welcomes;
+    }
+    size_t num_welcomes = 0;
+};
+
+// Goal: a session's process that says hello again and again, and reads no answer, costs its rank no
+// memory. Method: a neighbour whose ring is full after a quarter of its hellos, each of which the
+// rank has turned to. Oracle: how many welcomes it finds when it reads at last; then one is
+// answered as before.
+TEST(UcxTransport, WhoRepeatsItsHelloAndReadsNothingIsWelcomedOnce) {
+    Geometry geometry = small_geometry();
+    geometry.num_micro_batches = kMicroBatchesMax;  // Long welcomes fill a ring sooner.
+    const size_t welcome_bytes = 2 * kMicroBatchesMax * sizeof(int32_t);
+    const size_t num_fitting = NearLink::kRingBytes / welcome_bytes;
+    NearNetwork network(geometry);
+    const auto returns = network.returns(0);
+    const UcxWorker& worker = returns->end().worker();
+    network.book().set(Role::kAttention, 0, {1, {}});
+    const auto address = UcxAddress::parse(network.book().get(Role::kFfn, 0).address);
+    ASSERT_TRUE(address.ok() && address.value().near);
+    uint32_t num_in_flight = 0;
+    auto link = NearLink::connect(*address.value().near);
+    ASSERT_TRUE(link.ok()) << link.error().message;
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    UcxHeader hello{};
+    hello.magic = kUcxMagic;
+    hello.instance_id = test_identity().instance_id;
+    hello.epoch = 1;
+    hello.connection = 1;
+    hello.kind = UcxKind::kHello;
+    const auto say_hello = [&] {
+        const uint64_t num_before = worker.num_turns();
+        link.value()->send({.header = std::as_bytes(std::span(&hello, 1)),
+                            .payload = {},
+                            .num_in_flight = &num_in_flight});
+        while (worker.num_turns() < num_before + 2 && steady_now_us() < deadline_us) {
+            std::this_thread::yield();
+        }
+    };
+    WelcomeCounter counter;
+    // What comes at all comes within this time of the one before.
+    const auto read_welcomes = [&] {
+        uint64_t last_us = steady_now_us();
+        while (steady_now_us() < last_us + 500'000) {
+            const size_t num_before = counter.num_welcomes;
+            if (!link.value()->take(counter)) std::this_thread::yield();
+            if (counter.num_welcomes > num_before) last_us = steady_now_us();
+        }
+    };
+    for (size_t i = 0; i < 4 * num_fitting; ++i) say_hello();
+    read_welcomes();
+    EXPECT_GE(counter.num_welcomes, 1U);
+    EXPECT_LE(counter.num_welcomes, num_fitting + 1) << "more than its ring has room for";
+    const size_t num_before = counter.num_welcomes;
+    say_hello();
+    read_welcomes();
+    EXPECT_GT(counter.num_welcomes, num_before);
+    EXPECT_FALSE(link.value()->has_failed());
+}
 
 // Goal: whatever a session's process says over its connection costs nobody but that session.
 // Method: a peer that opens a connection as session 0 and sends headers and payloads at random,
