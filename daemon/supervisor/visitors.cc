@@ -40,12 +40,7 @@ void Visitors::add(UniqueFd socket, PeerCredentials peer) {
         visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
         return;
     }
-    if (const auto num_unsaid = refused_.take(loop_.now_ms())) {
-        log::warn("refused a worker connection of pid {}: {} others have not said Hello{}",
-                  peer.pid,
-                  visitors_.size(),
-                  LogLimit::more(*num_unsaid));
-    }
+    warn_of_refused(peer.pid, fmt::format("{} others have not said Hello", visitors_.size()));
 }
 
 void Visitors::on_readable(Visitor& visitor) {
@@ -84,10 +79,15 @@ Result<bool> Visitors::serve(Visitor& visitor) {
 }
 
 void Visitors::dismiss(Visitor& visitor, const std::string& why) {
-    if (!why.empty()) {
-        log::warn("refused a worker connection of pid {}: {}", visitor.pid, why);
-    }
+    if (!why.empty()) warn_of_refused(visitor.pid, why);
     std::erase_if(visitors_, [&](const auto& entry) { return entry.get() == &visitor; });
+}
+
+// Any process of this user can be one, as often as it likes.
+void Visitors::warn_of_refused(int pid, const std::string& why) {
+    const auto num_unsaid = refused_.take(loop_.now_ms());
+    if (!num_unsaid) return;
+    log::warn("refused a worker connection of pid {}: {}{}", pid, why, LogLimit::more(*num_unsaid));
 }
 
 }  // namespace afd::daemon

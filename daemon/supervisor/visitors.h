@@ -42,6 +42,7 @@ class Visitors {
     void on_readable(Visitor& visitor);
     Result<bool> serve(Visitor& visitor);
     void dismiss(Visitor& visitor, const std::string& why);
+    void warn_of_refused(int pid, const std::string& why);
 
     EventLoop& loop_;
     size_t num_max_ = 0;

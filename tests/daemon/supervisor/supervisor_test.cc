@@ -225,6 +225,23 @@ TEST_F(SupervisorTest, RefusedRequestsForMemoryAreALineNowAndThen) {
     EXPECT_LT(num_lines_with("killing ffn worker 0", lines), 100U);
 }
 
+// Goal: no process of this user can fill the log. Method: a hundred of them ask for a slot that
+// they cannot have. Oracle: each hears why; the lines.
+TEST_F(SupervisorTest, RefusedVisitorsAreALineNowAndThen) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    set_log_level("warn");
+    testing::internal::CaptureStderr();
+    constexpr size_t kVisitors = 100;
+    for (size_t i = 0; i < kVisitors; ++i) {
+        EXPECT_THAT(answer_to_hello(control::FFN).refused().message(), HasSubstr("belongs to pid"));
+    }
+    const std::string lines = testing::internal::GetCapturedStderr();
+    set_log_level("off");
+    EXPECT_THAT(lines, HasSubstr("refused a worker connection of pid "));
+    EXPECT_LT(num_lines_with("refused a worker connection", lines), kVisitors);
+}
+
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {
     const ScopedVariable crash("AFD_FAKE_CRASH", "1");
     start();
