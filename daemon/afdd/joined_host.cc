@@ -241,10 +241,14 @@ void JoinedHost::beat() {
 
 void JoinedHost::add_guest(UniqueFd socket) {
     const std::string from = "stand-in at " + peer_name(socket.get());
-    if (guests_.size() >= kGuestsMax) return;
+    if (guests_.size() >= kGuestsMax && !make_room()) {
+        warn_of_stranger(
+            fmt::format("{}: refused: {} others have asked for no worker", from, kGuestsMax));
+        return;
+    }
     auto channel = ClusterChannel::accept(std::move(socket), *identity_);
     if (!channel.ok()) {
-        log::warn("{}: {}", from, channel.error().message);
+        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
         return;
     }
     guests_.emplace_back(
@@ -253,12 +257,34 @@ void JoinedHost::add_guest(UniqueFd socket) {
     guest.link->set_on_read([this, &guest](const Result<>& outcome) { on_guest(guest, outcome); });
 }
 
+// False: all guests have a certificate of the cluster.
+bool JoinedHost::make_room() {
+    const auto oldest = std::ranges::find_if(
+        guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
+    if (oldest == guests_.end()) return false;
+    warn_of_stranger(oldest->link->peer() + ": dropped for another: it has not said who it is");
+    guests_.erase(oldest);
+    return true;
+}
+
+// Anybody can be one, as often as they like.
+void JoinedHost::warn_of_stranger(const std::string& what) {
+    const auto num_unsaid = strangers_.take(loop_.now_ms());
+    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+}
+
 // The guest becomes the stand-in of a seat, waits, or is gone.
 void JoinedHost::on_guest(Guest& guest, const Result<>& outcome) {
     Result<> served = outcome;
     if (served.ok()) served = serve(guest);
     if (served.ok() && guest.link != nullptr) return;
-    if (!served.ok()) log::warn("{}: refused: {}", guest.link->peer(), served.error().message);
+    if (!served.ok()) {
+        const ClusterChannel& channel = guest.link->channel();
+        const bool is_leader = channel.is_established() && channel.peer_name() == kLeaderName;
+        const std::string what =
+            fmt::format("{}: refused: {}", guest.link->peer(), served.error().message);
+        is_leader ? log::warn("{}", what) : warn_of_stranger(what);
+    }
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });
 }
 

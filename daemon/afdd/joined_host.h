@@ -29,6 +29,7 @@
 #include "daemon/loop/acceptor.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/supervisor/worker_door.h"
 #include "daemon/tcp/tcp_connector.h"
@@ -52,6 +53,7 @@ class JoinedHost final : private WorkerHost {
     ExitCode run();
 
   private:
+    // As HostList has it.
     static constexpr size_t kGuestsMax = 64;
     static constexpr uint64_t kGraceMs = 3000;
 
@@ -73,6 +75,8 @@ class JoinedHost final : private WorkerHost {
     void beat();
     // Stand-ins.
     void add_guest(UniqueFd socket);
+    bool make_room();
+    void warn_of_stranger(const std::string& what);
     void on_guest(Guest& guest, const Result<>& outcome);
     Result<> serve(Guest& guest);
     Result<Seat*> seat_of(const cluster::Take& wanted);
@@ -107,6 +111,7 @@ class JoinedHost final : private WorkerHost {
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
     std::unique_ptr<Acceptor> acceptor_;
     std::list<Guest> guests_;
+    LogLimit strangers_;
     CpuPlan cpus_;
     std::map<Place, std::unique_ptr<Seat>> seats_;
     std::vector<std::unique_ptr<SignalWatcher>> signals_;

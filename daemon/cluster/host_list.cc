@@ -58,16 +58,25 @@ Result<std::unique_ptr<HostList>> HostList::open(EventLoop& loop,
 
 void HostList::add(UniqueFd socket) {
     const std::string from = peer_name(socket.get());
-    if (guests_.size() - joined_.size() >= kGuestsMax) {
+    if (guests_.size() - joined_.size() >= kGuestsMax && !make_room()) {
         warn_of_stranger(fmt::format("{}: refused: {} others have not joined", from, kGuestsMax));
         return;
     }
     auto channel = ClusterChannel::accept(std::move(socket), identity_);
     if (!channel.ok()) {
-        log::warn("{}: {}", from, channel.error().message);
+        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
         return;
     }
     guests_.emplace_back(*this, std::move(channel).value(), from);
+}
+
+// False: all guests have a certificate of the cluster.
+bool HostList::make_room() {
+    const auto oldest = std::ranges::find_if(
+        guests_, [](Guest& guest) { return !guest.link.channel().is_established(); });
+    if (oldest == guests_.end()) return false;
+    drop(*oldest, oldest->link.peer() + ": dropped for another: it has not said who it is");
+    return true;
 }
 
 // Anybody can be one, as often as they like.

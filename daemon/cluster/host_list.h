@@ -41,7 +41,8 @@ class HostListener {
 
 class HostList {
   public:
-    // Connections that have not joined, at most.
+    // Connections that have not joined, at most. The next one takes the place of the oldest that
+    // has not shown a certificate: who connects and is silent keeps no host out.
     static constexpr size_t kGuestsMax = 64;
 
     struct Plan {
@@ -75,6 +76,7 @@ class HostList {
 
     HostList(EventLoop& loop, ClusterIdentity identity, Plan plan, HostListener& listener);
     void add(UniqueFd socket);
+    bool make_room();
     void on_read(Guest& guest, const Result<>& outcome);
     Result<> take_messages(Guest& guest);
     Result<> join(Guest& guest, const cluster::Join& wanted);

@@ -6,15 +6,20 @@
 // its worker with messages drawn at random: well-formed ones that nobody may send, sizes and
 // numbers out of all bounds, and frames that are no message. Oracle: afdd lives and answers, its
 // memory does not grow, and when an honest host comes in its place requests have the tokens of an
-// instance alone.
+// instance alone. And those who have no certificate, at the port of a host.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "daemon/cluster/cluster_channel.h"
 #include "daemon/cluster/cluster_protocol.h"
@@ -198,6 +203,49 @@ TEST(HostileHost, EndsItsOwnWorkersAndNothingElse) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
     EXPECT_EQ(leader.stop(), 0);
+}
+
+// Goal: who connects to a host and is silent keeps no stand-in from it, and fills no log. Method:
+// the test is the leader, and at the port that the host names there come more strangers than it has
+// guests, and a stand-in behind them. Oracle: the stand-in is heard, and told what it cannot have.
+TEST(HostileStrangers, KeepNoStandInFromAHost) {
+    constexpr size_t kStrangers = 64 + 20;
+    ::signal(SIGPIPE, SIG_IGN);
+    const std::string certificates = make_certificates({"b"});
+    const auto identity = ClusterIdentity::load(certificates, "leader").value();
+    daemon::ListenAddress address = daemon::parse_listen_address("127.0.0.1:0").value();
+    const daemon::UniqueFd listening = daemon::listen_tcp(address, "test").value();
+    JoinedProcess host({.name = "b", .certificates = certificates, .address = address.text()});
+    pollfd entry{listening.get(), POLLIN, 0};
+    ASSERT_GT(::poll(&entry, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count())), 0);
+    daemon::UniqueFd accepted(::accept(listening.get(), nullptr, nullptr));
+    ClusterChannel leader = ClusterChannel::accept(std::move(accepted), identity).value();
+    cluster::HostMessage joining;
+    const auto has_joined = [&] {
+        const auto next = leader.next(joining);
+        return next.ok() && next.value() && joining.has_join();
+    };
+    ASSERT_TRUE(pump(leader, has_joined, kPatience));
+
+    address.port = static_cast<uint16_t>(joining.join().port());
+    const daemon::SocketAddress to = daemon::socket_address_of(address);
+    std::vector<daemon::UniqueFd> strangers;
+    for (size_t i = 0; i < kStrangers; ++i) strangers.push_back(daemon::connect_tcp(to).value());
+    ClusterChannel stand_in =
+        ClusterChannel::connect(daemon::connect_tcp(to).value(), identity).value();
+    cluster::StandInMessage wish;
+    wish.mutable_take()->set_role(control::ATTENTION);
+    stand_in.queue(wish);
+    pump(
+        stand_in, [] { return false; }, std::chrono::seconds(1));
+    host.wait_for_log("refused: the leader had 0 workers of this role for this host");
+    const std::string log = host.log();
+    size_t num_dropped = 0;
+    for (size_t at = 0; (at = log.find("dropped for another", at)) != std::string::npos; ++at) {
+        ++num_dropped;
+    }
+    EXPECT_GE(num_dropped, 1U);
+    EXPECT_LT(num_dropped, kStrangers - 64) << log;
 }
 
 }  // namespace
