@@ -33,6 +33,10 @@ Seat::Seat(EventLoop& loop, Settings settings)
       name_(fmt::format(
           "{} worker {}", settings_.role == control::FFN ? "ffn" : "attention", settings_.index)),
       doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      flush_retry_(loop,
+                   [this] {
+                       if (channel_ != nullptr) flush_worker();
+                   }),
       look_timer_(loop, [this] { look(); }) {}
 
 Result<std::unique_ptr<Seat>> Seat::make(EventLoop& loop, Settings settings) {
@@ -198,8 +202,7 @@ Result<> Seat::take_from_worker() {
 void Seat::flush_worker() {
     // Its end shows when it is read.
     const bool is_gone = !channel_->flush().ok();
-    const int write = channel_->wants_write() && !is_gone ? UV_WRITABLE : 0;
-    watcher_->watch(UV_READABLE | write);
+    watcher_->watch(UV_READABLE | (is_gone ? 0 : flush_retry_.after(*channel_)));
     balance();
 }
 
@@ -207,8 +210,7 @@ void Seat::balance() {
     if (link_ == nullptr || channel_ == nullptr) return;
     channel_->queued_bytes() > kRelayedBytesMax ? link_->pause() : link_->go_on();
     const bool link_is_slow = link_->channel().queued_bytes() > kRelayedBytesMax;
-    const int write = channel_->wants_write() ? UV_WRITABLE : 0;
-    watcher_->watch((link_is_slow ? 0 : UV_READABLE) | write);
+    watcher_->watch((link_is_slow ? 0 : UV_READABLE) | flush_retry_.after(*channel_));
 }
 
 // What the leader is to see of the worker, and that this host is there.

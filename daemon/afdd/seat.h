@@ -22,6 +22,7 @@
 #include "daemon/loop/unique_fd.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/worker/control_channel.h"
+#include "daemon/worker/flush_retry.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
@@ -92,6 +93,7 @@ class Seat {
     std::unique_ptr<WorkerProcess> process_;
     std::unique_ptr<ControlChannel> channel_;
     std::unique_ptr<FdWatcher> watcher_;
+    FlushRetry flush_retry_;
     std::vector<control::SupervisorMessage> waiting_;  // Until the process is here.
     bool has_next_ = false;   // Someone asks, and the process of before is not gone.
     bool is_ending_ = false;  // The process was told to.

@@ -40,6 +40,7 @@ StandIn::StandIn(EventLoop& loop,
       welcome_(std::move(welcome)),
       host_name_(welcome_.host().name()),
       afdd_watcher_(loop, afdd_.fd(), [this](int events) { on_afdd(events); }),
+      flush_retry_(loop, [this] { flush_afdd(); }),
       beat_timer_(loop, [this] { beat(); }) {}
 
 Result<std::unique_ptr<StandIn>> StandIn::open(EventLoop& loop, const Options& options) {
@@ -218,7 +219,7 @@ Result<> StandIn::store(const cluster::Sight& sight) {
 void StandIn::flush_afdd() {
     // The end of afdd shows when it is read.
     const bool is_gone = !afdd_.flush().ok();
-    afdd_watcher_.watch(UV_READABLE | (afdd_.wants_write() && !is_gone ? UV_WRITABLE : 0));
+    afdd_watcher_.watch(UV_READABLE | (is_gone ? 0 : flush_retry_.after(afdd_)));
     balance();
 }
 
@@ -226,8 +227,7 @@ void StandIn::balance() {
     if (is_over_ || !has_asked_) return;
     afdd_.queued_bytes() > kRelayedBytesMax ? host_->pause() : host_->go_on();
     const bool host_is_slow = host_->channel().queued_bytes() > kRelayedBytesMax;
-    const int write = afdd_.wants_write() ? UV_WRITABLE : 0;
-    afdd_watcher_.watch((host_is_slow ? 0 : UV_READABLE) | write);
+    afdd_watcher_.watch((host_is_slow ? 0 : UV_READABLE) | flush_retry_.after(afdd_));
 }
 
 void StandIn::beat() {

@@ -16,6 +16,7 @@
 #include "daemon/cluster/cluster_link.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/worker/control_channel.h"
+#include "daemon/worker/flush_retry.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
@@ -66,6 +67,7 @@ class StandIn {
     schedule::Segment control_;  // Of the worker, as afdd sees it.
     schedule::Segment metrics_;
     FdWatcher afdd_watcher_;
+    FlushRetry flush_retry_;
     std::unique_ptr<ClusterLink> host_;
     Timer beat_timer_;
     bool has_asked_ = false;  // The host; until then nothing of afdd is taken.

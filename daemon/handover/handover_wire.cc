@@ -11,6 +11,7 @@ HandoverWire::HandoverWire(EventLoop& loop,
       on_readable_(std::move(on_readable)),
       on_end_(std::move(on_end)),
       watcher_(loop, channel.fd(), [this](int events) { on_ready(events); }),
+      flush_retry_(loop, [this] { flush(); }),
       end_turn_(loop, [this] {
           // The callback may destroy this, and with it the stored function.
           const auto on_end_copy = on_end_;
@@ -44,7 +45,7 @@ void HandoverWire::flush() {
         end(sent.error());
         return;
     }
-    watcher_.watch(channel_.wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+    watcher_.watch(UV_READABLE | flush_retry_.after(channel_));
 }
 
 void HandoverWire::end(const Error& error) {

@@ -13,6 +13,7 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
 #include "daemon/worker/control_channel.h"
+#include "daemon/worker/flush_retry.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -52,6 +53,7 @@ class HandoverWire {
     const std::function<Result<>()> on_readable_;
     const std::function<void(const Error&)> on_end_;
     FdWatcher watcher_;
+    FlushRetry flush_retry_;
     // A call of the owner's is never answered within it.
     NextTurn end_turn_;
     Result<> ended_;

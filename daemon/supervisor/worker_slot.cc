@@ -37,6 +37,10 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       settings_(std::move(settings)),
       listener_(listener),
       name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
+      flush_retry_(loop,
+                   [this] {
+                       if (channel_ != nullptr) flush();
+                   }),
       restart_timer_(loop, [this] { start(); }),
       start_timer_(loop,
                    [this] {
@@ -177,7 +181,7 @@ void WorkerSlot::flush() {
         watcher_->watch(UV_READABLE);
         return;
     }
-    watcher_->watch(channel_->wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+    watcher_->watch(UV_READABLE | flush_retry_.after(*channel_));
 }
 
 void WorkerSlot::on_socket(int events) {

@@ -28,6 +28,7 @@
 #include "daemon/supervisor/stop_detector.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/worker/control_channel.h"
+#include "daemon/worker/flush_retry.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 
@@ -196,6 +197,7 @@ class WorkerSlot {
     std::unique_ptr<ControlChannel> channel_;
     uint32_t num_unread_answers_ = 0;  // At most: some may have been read.
     std::unique_ptr<FdWatcher> watcher_;
+    FlushRetry flush_retry_;
     Timer restart_timer_;
     Timer start_timer_;   // Kills a worker that does not get ready.
     Timer settle_timer_;  // Since it is ready.

@@ -18,6 +18,12 @@ namespace {
 constexpr size_t kFdsPerPiece = 250;
 constexpr size_t kReadBytes = size_t{64} << 10;
 
+// Of sendmsg(), and nothing that the peer did: ETOOMANYREFS are the descriptors that all processes
+// of this user have sent and nobody has taken.
+bool is_shortage(int error) {
+    return error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
+}
+
 Error peer_closed() {
     return Error{Code::kUnavailable, "the peer closed the control socket"};
 }
@@ -105,6 +111,7 @@ void ControlChannel::queue_bytes(std::string bytes, std::span<const int> fds) {
 
 Result<> ControlChannel::flush() {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFdsPerPiece)> control;
+    is_short_ = false;
     while (!pieces_.empty()) {
         Piece& piece = pieces_.front();
         iovec part{piece.bytes.data() + piece.sent, piece.bytes.size() - piece.sent};
@@ -126,6 +133,10 @@ Result<> ControlChannel::flush() {
         const ssize_t size = ::sendmsg(socket_.get(), &header, MSG_NOSIGNAL);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+        if (size < 0 && is_shortage(errno)) {
+            is_short_ = true;
+            return {};
+        }
         if (size < 0 && (errno == EPIPE || errno == ECONNRESET)) return peer_closed();
         if (size < 0) {
             return Error{Code::kUnavailable,

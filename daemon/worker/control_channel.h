@@ -85,6 +85,11 @@ class ControlChannel {
     // Errors: kUnavailable: the peer closed its end.
     Result<> flush();
     bool wants_write() const { return !pieces_.empty(); }
+    // The last flush() found the kernel without memory, or with too many descriptors on their way:
+    // the rest waits, and the socket does not tell for how long. Whoever flushes does so again
+    // after kRetryMs (flush_retry.h).
+    bool is_short() const { return is_short_; }
+    static constexpr uint64_t kRetryMs = 10;
     size_t queued_bytes() const { return queued_bytes_; }
     // Descriptors of its own that have not left.
     size_t num_leaving() const { return num_leaving_; }
@@ -107,6 +112,7 @@ class ControlChannel {
     std::deque<Piece> pieces_;
     size_t queued_bytes_ = 0;
     size_t num_leaving_ = 0;
+    bool is_short_ = false;
 };
 
 }  // namespace afd::daemon

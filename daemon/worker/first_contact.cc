@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -26,13 +27,19 @@ void die_with_parent(int socket) {
     if (peer.pid == ::getppid()) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-// Waits until the socket is ready for what the channel wants, or the deadline is over.
+// Waits until the socket is ready for what the channel wants, or it may flush again, or the
+// deadline is over.
 Result<> wait_for_channel(ControlChannel& channel, Clock::time_point deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
+    const bool is_short = channel.is_short();
+    const short events = channel.wants_write() && !is_short ? POLLIN | POLLOUT : POLLIN;
     pollfd entry{channel.fd(), events, 0};
-    if (left > 0 && (::poll(&entry, 1, static_cast<int>(left)) > 0 || errno == EINTR)) return {};
+    const auto wait_ms = is_short ? std::min<int64_t>(left, ControlChannel::kRetryMs) : left;
+    if (left > 0 &&
+        (::poll(&entry, 1, static_cast<int>(wait_ms)) > 0 || errno == EINTR || is_short)) {
+        return {};
+    }
     return Error{Code::kDeadlineExceeded, "afdd did not answer the Hello of this worker in time"};
 }
 

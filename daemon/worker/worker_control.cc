@@ -18,6 +18,7 @@
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/event_batch.h"
 #include "daemon/worker/first_contact.h"
+#include "daemon/worker/flush_retry.h"
 #include "daemon/worker/round_segments.h"
 #include "proto/crash_point.h"
 #include "schedule/wait/doorbell.h"
@@ -93,6 +94,7 @@ struct WorkerControl::State {
     std::unique_ptr<FdWatcher> post_watcher;
     std::unique_ptr<Timer> finish_timer;
     std::unique_ptr<Timer> retry_timer;
+    std::unique_ptr<FlushRetry> flush_retry;
     std::unique_ptr<Timer> report_timer;
     std::deque<WorkerCommand> held_commands;
     bool finishing = false;
@@ -221,6 +223,7 @@ void WorkerControl::State::run() {
     post_watcher =
         std::make_unique<FdWatcher>(*loop, post_fd.get(), [this](int /*events*/) { on_post(); });
     retry_timer = std::make_unique<Timer>(*loop, [this] { retry_commands(); });
+    flush_retry = std::make_unique<FlushRetry>(*loop, [this] { drain_events(); });
     finish_timer = std::make_unique<Timer>(*loop, [this] { loop->stop(); });
     report_timer = std::make_unique<Timer>(*loop, [this] { send_report(); });
     socket_watcher->watch(UV_READABLE);
@@ -234,6 +237,7 @@ void WorkerControl::State::run() {
     wake_watcher.reset();
     post_watcher.reset();
     retry_timer.reset();
+    flush_retry.reset();
     finish_timer.reset();
     report_timer.reset();
     loop.reset();
@@ -428,7 +432,7 @@ void WorkerControl::State::on_post() {
 void WorkerControl::State::send() {
     const Result<> sent = channel.flush();
     if (!sent.ok()) afdd_is_gone(sent.error().message);
-    socket_watcher->watch(channel.wants_write() ? UV_READABLE | UV_WRITABLE : UV_READABLE);
+    socket_watcher->watch(UV_READABLE | flush_retry->after(channel));
     if (finishing && !channel.wants_write()) loop->stop();
 }
 

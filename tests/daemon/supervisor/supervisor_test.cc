@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/test_client.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
+#include "tests/daemon/worker/scarce_kernel.h"
 
 namespace afd::daemon {
 namespace {
@@ -74,6 +76,17 @@ TEST_F(SupervisorTest, KilledFfnWorkerIsReplaced) {
         return now.pid() != pid && now.state() == "ready";
     }));
     EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
+}
+
+// Goal: what afdd has no room to send just now, it sends later. Method: the sends of the Welcomes
+// fail, as they do where this user has too many descriptors on their way. Oracle: every worker's
+// first process gets ready.
+TEST_F(SupervisorTest, AShortageOfTheKernelHoldsAWelcomeUpAndNoMore) {
+    ScarceKernel::fail_sends(7, ETOOMANYREFS);
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    EXPECT_EQ(ScarceKernel::num_left(), 0);
+    for (const client::Worker& worker : status().workers()) EXPECT_EQ(worker.num_restarts(), 0U);
 }
 
 // Goal: a round is voided while no process has its rank's place, and at no other time; who has the

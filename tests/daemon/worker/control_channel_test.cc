@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
+#include <cerrno>
 
 #include "daemon/worker/event_batch.h"
 #include "proto/control.pb.h"
+#include "tests/daemon/worker/scarce_kernel.h"
 
 namespace afd::daemon {
 namespace {
@@ -104,6 +107,29 @@ TEST_F(ControlChannelTest, OverAThousandDescriptorsArriveInOrder) {
         EXPECT_NE(::fcntl(received.value()[i].get(), F_GETFD) & FD_CLOEXEC, 0);
     }
     EXPECT_THAT(right_->take_fds(1).error().message, HasSubstr("but 0 came"));
+}
+
+// Goal: what the kernel has no room for just now is not lost, and not the peer's end. Method: sends
+// that fail once with each of its errors. Oracle: the message and its descriptor, in whole and
+// once.
+TEST_F(ControlChannelTest, WhatTheKernelIsShortOfWaits) {
+    for (const int error : {ENOBUFS, ENOMEM, ETOOMANYREFS}) {
+        const std::vector<int> fds = {STDERR_FILENO};
+        left_->queue(cancel_message(7), fds);
+        ScarceKernel::fail_sends(1, error);
+        ASSERT_TRUE(left_->flush().ok()) << error;
+        EXPECT_TRUE(left_->is_short());
+        EXPECT_TRUE(left_->wants_write());
+        ASSERT_TRUE(left_->flush().ok());
+        EXPECT_FALSE(left_->is_short());
+        EXPECT_FALSE(left_->wants_write());
+        ASSERT_TRUE(right_->read().ok());
+        control::SupervisorMessage message;
+        ASSERT_TRUE(right_->next(message).value());
+        EXPECT_EQ(message.cancel().sequence_id(), 7);
+        EXPECT_TRUE(right_->take_fds(1).ok());
+        EXPECT_FALSE(right_->take_fds(1).ok());
+    }
 }
 
 // Goal: a worker cannot fill afdd's table of descriptors. Oracle: the error, which ends the

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "daemon/worker/control_channel.h"
+#include "tests/daemon/worker/scarce_kernel.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {
@@ -145,6 +147,23 @@ TEST_F(WorkerControlTest, ReadyLeavesBeforeWhatIsPushedAfterIt) {
     ASSERT_EQ(bodies.size(), 3U);
     EXPECT_EQ(bodies[0], Body::kReady);
     EXPECT_THAT(bodies, UnorderedElementsAre(Body::kReady, Body::kSegmentRequest, Body::kEvents));
+    worker_->finish();
+}
+
+// Goal: a machine that is short of memory for a while does not end its workers. Method: sends fail,
+// first those of the Hello, then those of an event. Oracle: both come; a worker that takes this for
+// the end of afdd ends the program.
+TEST_F(WorkerControlTest, AShortageOfTheKernelIsNotTheEndOfAfdd) {
+    ScarceKernel::fail_sends(3, ENOBUFS);
+    connect();
+    EXPECT_EQ(ScarceKernel::num_left(), 0);
+    worker_->start();
+    ScarceKernel::fail_sends(3, ENOMEM);
+    push(WorkerEvent::Kind::kStarted);
+    control::WorkerMessage message;
+    ASSERT_TRUE(receive(message));
+    EXPECT_EQ(message.events().started_size(), 1);
+    EXPECT_EQ(ScarceKernel::num_left(), 0);
     worker_->finish();
 }
 
