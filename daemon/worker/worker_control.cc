@@ -433,7 +433,8 @@ void WorkerControl::State::send() {
     const Result<> sent = channel.flush();
     if (!sent.ok()) afdd_is_gone(sent.error().message);
     socket_watcher->watch(UV_READABLE | flush_retry->after(channel));
-    if (finishing && !channel.wants_write()) loop->stop();
+    // What is left in the ring leaves before, a batch at a time.
+    if (finishing && !channel.wants_write() && !port->has_event()) loop->stop();
 }
 
 void WorkerControl::State::afdd_is_gone(const std::string& why) {

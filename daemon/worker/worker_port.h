@@ -61,6 +61,7 @@ class WorkerPort {
     // Takes the wake-up back; then pop_event() until false, then rest().
     void begin_drain();
     bool pop_event(WorkerEvent& event) { return events_.pop(event); }
+    bool has_event() const { return !events_.empty(); }
 
     // Declares the control thread asleep. False: events came meanwhile, drain again.
     bool rest();

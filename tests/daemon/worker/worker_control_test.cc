@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "daemon/worker/control_channel.h"
@@ -165,6 +166,26 @@ TEST_F(WorkerControlTest, AShortageOfTheKernelIsNotTheEndOfAfdd) {
     EXPECT_EQ(message.events().started_size(), 1);
     EXPECT_EQ(ScarceKernel::num_left(), 0);
     worker_->finish();
+}
+
+// Goal: a worker that ends says all that it has to say. Method: more events than a batch has, or
+// the socket takes at once, which nobody was woken for. Oracle: their number.
+TEST_F(WorkerControlTest, WhatIsInTheRingAtTheEndLeavesBatchByBatch) {
+    constexpr int kEvents = 10'000;
+    connect();
+    worker_->start();
+    for (int i = 0; i < kEvents; ++i) {
+        WorkerEvent event{.kind = WorkerEvent::Kind::kEnd, .sequence_id = uint64_t{1} << 60};
+        event.set_text("%s", std::string(200, 'x').c_str());
+        ASSERT_TRUE(worker_->port().push(std::move(event)));
+    }
+    std::thread ending([this] { worker_->finish(); });
+    int num_ends = 0;
+    for (control::WorkerMessage message; num_ends < kEvents && receive(message);) {
+        num_ends += message.events().ends_size();
+    }
+    ending.join();
+    EXPECT_EQ(num_ends, kEvents);
 }
 
 // A request for a list of digits, of which "[1" is there.
