@@ -14,6 +14,8 @@ namespace {
 constexpr uint64_t kLookMs = 10;
 // Some 20 KiB: a small part of what may be queued.
 constexpr size_t kEventsPerMessage = 512;
+// What a client has not read so long after the end is counted as lost.
+constexpr uint64_t kLastMs = 3000;
 
 void add(const TraceEvent& event, client::TraceEvents& to) {
     client::TraceEvent& out = *to.add_events();
@@ -40,7 +42,7 @@ Tracer::Tracer(EventLoop& loop,
       flush_(std::move(flush)),
       timer_(loop, [this] { look(); }) {
     add_sources(std::move(sources));
-    taken_.reserve(schedule::kTraceEvents);
+    taken_.reserve(kEventsPerMessage);
 }
 
 Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client::Trace& wish) {
@@ -59,6 +61,7 @@ Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client:
     client_ = &client;
     request_id_ = request_id;
     end_ms_ = loop_.now_ms() + wish.duration_ms();
+    is_ending_ = false;
     turn(true);
     timer_.start(kLookMs, kLookMs);
     return {};
@@ -67,11 +70,12 @@ Result<> Tracer::start(ClientSession& client, uint64_t request_id, const client:
 void Tracer::set_sources(std::vector<TraceSource> sources) {
     if (is_on()) {
         turn(false);
-        send_last();
+        send_all();
+        count_rest();
     }
     workers_.clear();
     add_sources(std::move(sources));
-    if (is_on()) turn(true);
+    if (is_on() && !is_ending_) turn(true);
 }
 
 void Tracer::add_sources(std::vector<TraceSource> sources) {
@@ -101,25 +105,29 @@ void Tracer::turn(bool on) {
 }
 
 void Tracer::look() {
-    if (loop_.now_ms() >= end_ms_) {
+    if (is_ending_ || loop_.now_ms() >= end_ms_) {
         end();
     } else if (client_->queued_bytes() == 0) {
         // A client that is slow loses events, which are counted, instead of growing afdd's memory.
-        for (Worker& worker : workers_) send(worker);
+        send_all();
     }
     flush_();
 }
 
+void Tracer::send_all() {
+    for (Worker& worker : workers_) send(worker);
+}
+
 void Tracer::send(Worker& worker) {
-    taken_.clear();
-    worker.num_lost += worker.source.ring.take(worker.next, taken_);
-    std::span<const TraceEvent> left = taken_;
-    while ((!left.empty() || worker.num_lost > 0) && client_->queued_bytes() < queued_max_) {
-        const auto part = left.first(std::min(left.size(), kEventsPerMessage));
-        tell(worker, part);
-        left = left.subspan(part.size());
+    // What it does meanwhile is for the next look.
+    const uint64_t end = worker.source.ring.num_ended();
+    while ((worker.next < end || worker.num_lost > 0) && client_->queued_bytes() < queued_max_) {
+        taken_.clear();
+        worker.num_lost += worker.source.ring.take(worker.next, taken_, kEventsPerMessage);
+        // Of a worker that wrote nonsense.
+        if (taken_.empty() && worker.num_lost == 0) return;
+        tell(worker, taken_);
     }
-    worker.num_lost += left.size();
 }
 
 void Tracer::tell(Worker& worker, std::span<const TraceEvent> part) {
@@ -133,18 +141,31 @@ void Tracer::tell(Worker& worker, std::span<const TraceEvent> part) {
     answers_.send(*client_, response);
 }
 
+bool Tracer::has_more() const {
+    return std::ranges::any_of(workers_, [](const Worker& worker) {
+        return worker.next < worker.source.ring.num_ended() || worker.num_lost > 0;
+    });
+}
+
 // How many did not fit is told in any case: that is short.
-void Tracer::send_last() {
+void Tracer::count_rest() {
     for (Worker& worker : workers_) {
-        send(worker);
+        taken_.clear();
+        worker.num_lost += worker.source.ring.take(worker.next, taken_) + taken_.size();
         if (worker.num_lost > 0) tell(worker, {});
     }
 }
 
+// Until all is told; the looks go on meanwhile.
 void Tracer::end() {
+    if (!std::exchange(is_ending_, true)) {
+        turn(false);
+        end_ms_ = loop_.now_ms() + kLastMs;
+    }
+    send_all();
+    if (has_more() && loop_.now_ms() < end_ms_) return;
+    count_rest();
     timer_.stop();
-    turn(false);
-    send_last();
     answers_.done(*std::exchange(client_, nullptr), request_id_);
 }
 

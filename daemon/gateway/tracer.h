@@ -5,7 +5,9 @@
 // client at a time. All on afdd's loop.
 //
 // The rings of the workers hold a few tenths of a second, so it looks often; a client that does
-// not read what it has been sent gets nothing new, and misses what is overwritten meanwhile.
+// not read what it has been sent gets nothing new, and misses what is overwritten meanwhile. When
+// the trace ends the rings stand still, and what they hold is told as the client reads it, for a
+// while.
 
 #include <cstdint>
 #include <functional>
@@ -31,7 +33,7 @@ class Tracer {
   public:
     static constexpr uint64_t kDurationMsMax = 600'000;
 
-    // Events are queued while less than `queued_max` bytes are; more of them are counted as lost.
+    // Events are queued while less than `queued_max` bytes are; more of them wait in their ring.
     // `flush` is called after answers were queued outside start() and cancel().
     // `answers` outlives the object.
     Tracer(EventLoop& loop,
@@ -41,10 +43,10 @@ class Tracer {
            std::function<void()> flush);
     ~Tracer() { turn(false); }
 
-    // Queues TraceEvents and, at the end, Done on the connection.
+    // Queues TraceEvents and, behind the last of them, Done on the connection.
     // Errors: kInvalidArgument, a duration out of range; kUnavailable, another trace is running.
     Result<> start(ClientSession& client, uint64_t request_id, const client::Trace& wish);
-    // Ends the trace with Done if this is its request.
+    // Ends the trace if this is its request; Done follows as usual.
     void cancel(const ClientSession& client, uint64_t request_id);
     bool is_on() const { return client_ != nullptr; }
     // Whether a trace is running, and of this connection.
@@ -65,9 +67,11 @@ class Tracer {
     void add_sources(std::vector<TraceSource> sources);
     void turn(bool on);
     void look();
+    void send_all();
     void send(Worker& worker);
     void tell(Worker& worker, std::span<const TraceEvent> part);
-    void send_last();
+    bool has_more() const;
+    void count_rest();
     void end();
 
     EventLoop& loop_;
@@ -78,7 +82,8 @@ class Tracer {
     Timer timer_;
     ClientSession* client_ = nullptr;  // Null: no trace is running.
     uint64_t request_id_ = 0;
-    uint64_t end_ms_ = 0;
+    uint64_t end_ms_ = 0;     // Of the trace, or of its end.
+    bool is_ending_ = false;  // What the rings hold is still to be told.
     std::vector<TraceEvent> taken_;
 };
 

@@ -70,12 +70,16 @@ void TraceRing::turn(bool on) {
     std::atomic_ref<uint64_t>(*switch_).store(on ? 1 : 0, std::memory_order_relaxed);
 }
 
-uint64_t TraceRing::take(uint64_t& next, std::vector<TraceEvent>& events) const {
+uint64_t TraceRing::take(uint64_t& next,
+                         std::vector<TraceEvent>& events,
+                         uint64_t events_max) const {
     const uint64_t ended = num_ended();
     if (ended < next) next = ended;  // Only a worker that wrote nonsense gets here.
     const uint64_t oldest = ended - std::min(ended, schedule::kTraceEvents);
     uint64_t num_lost = std::max(next, oldest) - next;
-    for (uint64_t number = next + num_lost; number < ended; ++number) {
+    const uint64_t first = next + num_lost;
+    const uint64_t end = first + std::min(ended - first, events_max);
+    for (uint64_t number = first; number < end; ++number) {
         EventWords words;
         for (size_t i = 0; i < words.size(); ++i) {
             // Pairs with record()'s release: what it brings of a newer event is begun below.
@@ -91,7 +95,7 @@ uint64_t TraceRing::take(uint64_t& next, std::vector<TraceEvent>& events) const 
             ++num_lost;
         }
     }
-    next = ended;
+    next = end;
     return num_lost;
 }
 

@@ -62,9 +62,12 @@ class TraceRing {
     void turn(bool on);
     // Events that ended since the worker's segment was made. Pairs with the end of record().
     uint64_t num_ended() const { return load(head_[1], std::memory_order_acquire); }
-    // Appends the events from number `next` on and moves it behind the last. Returns how many were
-    // overwritten before they could be taken. Events that name no kind count as such.
-    uint64_t take(uint64_t& next, std::vector<TraceEvent>& events) const;
+    // Appends the events from number `next` on, `events_max` at most, and moves it behind the last.
+    // Returns how many were overwritten before they could be taken. Events that name no kind count
+    // as such.
+    uint64_t take(uint64_t& next,
+                  std::vector<TraceEvent>& events,
+                  uint64_t events_max = schedule::kTraceEvents) const;
 
   private:
     static uint64_t load(const uint64_t& word, std::memory_order order) {

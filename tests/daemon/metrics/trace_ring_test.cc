@@ -58,6 +58,18 @@ TEST_F(TraceRingTest, CountsWhatWasOverwritten) {
     EXPECT_EQ(next, schedule::kTraceEvents + 17);
 }
 
+TEST_F(TraceRingTest, GivesAPartAndTheRestLater) {
+    for (uint64_t number = 0; number < 10; ++number) ring_.record(event_of(number));
+    uint64_t next = 0;
+    std::vector<TraceEvent> events;
+    EXPECT_EQ(ring_.take(next, events, 7), 0u);
+    EXPECT_EQ(events.size(), 7u);
+    EXPECT_EQ(next, 7u);
+    EXPECT_EQ(ring_.take(next, events, 7), 0u);
+    ASSERT_EQ(events.size(), 10u);
+    EXPECT_EQ(events.back(), event_of(9));
+}
+
 // A worker writes what it likes into its segment: it costs afdd nothing but its events.
 TEST_F(TraceRingTest, NonsenseIsDroppedAndCounted) {
     ring_.record(event_of(1));
