@@ -2,10 +2,13 @@
 #include "clients/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include "clients/exit_code.h"
 #include "proto/did_you_mean.h"
+#include "proto/socket_path.h"
 
 namespace afd::client {
 namespace {
@@ -48,14 +51,48 @@ std::string unknown_word_message(const CLI::App& app, const std::string& word) {
     return message + " (see " + app.get_name() + " --help)";
 }
 
+std::string from_environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+// As a shell takes it for one word.
+std::string shell_word(const std::string& text) {
+    constexpr std::string_view kPlain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:,@%=";
+    if (text.find_first_not_of(kPlain) == std::string::npos) return text;
+    std::string quoted = "'";
+    for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    return quoted + "'";
+}
+
 }  // namespace
 
+// The library would read the variables itself, and not tell them from flags.
 void EndpointFlags::add_to(CLI::App& app) {
     app.add_option("--instance", instance, "Name of the afdd to talk to")
-        ->envname("AFD_INSTANCE")
-        ->capture_default_str();
+        ->option_text("NAME=" + std::string(kDefaultInstance) + " (Env:AFD_INSTANCE)");
     app.add_option("--socket", socket_path, "Path of its socket, instead of --instance")
-        ->envname("AFD_SOCKET");
+        ->option_text("PATH (Env:AFD_SOCKET)");
+}
+
+Result<Endpoint> EndpointFlags::resolve() const {
+    const std::string path = socket_path.value_or("");
+    if (!path.empty()) return resolve_endpoint(path, "", "--socket");
+    const bool has_flag = instance.has_value() || socket_path.has_value();
+    const std::string variable = has_flag ? "" : from_environment("AFD_SOCKET");
+    if (!variable.empty()) return resolve_endpoint(variable, "", "AFD_SOCKET");
+    std::string name = instance ? *instance : from_environment("AFD_INSTANCE");
+    if (name.empty() && !instance) name = kDefaultInstance;
+    return resolve_endpoint("", name);
+}
+
+std::string EndpointFlags::words() const {
+    const Result<Endpoint> endpoint = resolve();
+    if (!endpoint.ok()) return "";
+    const std::string& name = endpoint.value().instance;
+    if (name.empty()) return " --socket " + shell_word(endpoint.value().socket_path);
+    return instance || socket_path || name != kDefaultInstance ? " --instance " + name : "";
 }
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {

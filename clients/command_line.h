@@ -8,7 +8,6 @@
 #include <string>
 
 #include "clients/endpoint.h"
-#include "proto/socket_path.h"
 #include "proto/status.h"
 
 namespace CLI {
@@ -17,13 +16,17 @@ class App;
 
 namespace afd::client {
 
-// Values of --socket and --instance (or AFD_SOCKET and AFD_INSTANCE).
+// --socket and --instance, and what AFD_SOCKET and AFD_INSTANCE say where neither is given: a flag
+// counts before the environment, and of two of a kind the socket.
 struct EndpointFlags {
-    std::string socket_path;
-    std::string instance{kDefaultInstance};
+    std::optional<std::string> socket_path;
+    std::optional<std::string> instance;
 
     void add_to(CLI::App& app);
-    Result<Endpoint> resolve() const { return resolve_endpoint(socket_path, instance); }
+    Result<Endpoint> resolve() const;
+    // The words by which another command line means the same afdd, each behind a space; empty if
+    // any means it.
+    std::string words() const;
 };
 
 // Parses and checks that no argument is left over; `app` must allow_extras(), as must its

@@ -27,7 +27,7 @@ std::vector<std::string> other_instances(const std::string& directory,
 }
 
 std::string how_to_start(const Endpoint& endpoint) {
-    if (endpoint.instance.empty()) return "start afdd, or check the path given as --socket";
+    if (endpoint.instance.empty()) return "start afdd, or check this path";
     std::string text = "start it with: afdd";
     if (endpoint.instance == "demo") {
         text += " --demo";
@@ -43,24 +43,31 @@ std::string how_to_start(const Endpoint& endpoint) {
     return text;
 }
 
+std::string from(const std::string& origin) {
+    return origin.empty() ? "" : " (from " + origin + ")";
+}
+
 }  // namespace
 
-Result<Endpoint> resolve_endpoint(const std::string& socket_path, const std::string& instance) {
+Result<Endpoint> resolve_endpoint(const std::string& socket_path,
+                                  const std::string& instance,
+                                  const std::string& origin) {
     if (!socket_path.empty()) {
-        AFD_TRY(check_socket_path(socket_path));
-        return Endpoint{socket_path, ""};
+        const Result<> fits = check_socket_path(socket_path);
+        if (!fits.ok()) return afd::Error{fits.error().code, fits.error().message + from(origin)};
+        return Endpoint{socket_path, "", origin};
     }
     AFD_ASSIGN(const InstancePaths paths, instance_paths(instance));
     const Result<> directory = check_runtime_directory(paths.directory);
     // A missing directory is left to the connection, whose message also says how to start afdd.
     if (!directory.ok() && directory.error().code != Code::kNotFound) return directory.error();
-    return Endpoint{paths.client_socket, instance};
+    return Endpoint{paths.client_socket, instance, ""};
 }
 
 afd::Error explain_connect_failure(const Endpoint& endpoint, int error_number) {
     std::string message = "cannot reach afdd";
     if (!endpoint.instance.empty()) message += " (instance '" + endpoint.instance + "')";
-    message += " at " + endpoint.socket_path + ": ";
+    message += " at " + endpoint.socket_path + from(endpoint.origin) + ": ";
     switch (error_number) {
         case ENOENT:
             return {Code::kNotFound,

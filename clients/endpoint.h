@@ -12,13 +12,16 @@ namespace afd::client {
 struct Endpoint {
     std::string socket_path;
     std::string instance;  // Empty if the socket was named by its path.
+    std::string origin{};  // Who named the path: "--socket", "AFD_SOCKET"; empty: the program.
 };
 
 // The endpoint of `socket_path` if that is not empty, else of `instance` by the rule of
 // proto/socket_path.h; touches the file system only to check that a default directory is ours.
-// Errors: kInvalidArgument for a bad name or a path that is too long, kPermissionDenied if the
-// default directory could hold another user's socket.
-Result<Endpoint> resolve_endpoint(const std::string& socket_path, const std::string& instance);
+// Errors: kInvalidArgument for a bad name or a path that is too long, which tells its `origin`;
+// kPermissionDenied if the default directory could hold another user's socket.
+Result<Endpoint> resolve_endpoint(const std::string& socket_path,
+                                  const std::string& instance,
+                                  const std::string& origin = {});
 
 // What a failed connect() with `error_number` means and how to mend it. Names the other instances
 // that have a socket in the same directory.

@@ -45,21 +45,26 @@ Generate to_message(const GenerateOptions& options) {
     return request;
 }
 
-// To standard error at once: whoever is killed needs it afterwards.
-void print_resume_id(const Accepted& accepted) {
+// To standard error at once: whoever is killed needs it afterwards. Only this afdd knows the id.
+void print_resume_id(const Accepted& accepted, const EndpointFlags& endpoint) {
     if (accepted.resume_id().empty()) return;
-    std::fprintf(
-        stderr, "resume with: afdctl generate --resume %s\n", accepted.resume_id().c_str());
+    std::fprintf(stderr,
+                 "resume with: afdctl generate --resume %s%s\n",
+                 accepted.resume_id().c_str(),
+                 endpoint.words().c_str());
 }
 
 Result<Generation> generate_or_resume(Client& client,
+                                      const CommonOptions& common,
                                       const GenerateOptions& options,
                                       const OnChunk& on_chunk,
                                       const Cancellation& cancellation) {
     const auto timeout = to_milliseconds(options.timeout_s);
     if (options.resume_id.empty()) {
         return client.generate(
-            to_message(options), on_chunk, &cancellation, timeout, print_resume_id);
+            to_message(options), on_chunk, &cancellation, timeout, [&](const Accepted& accepted) {
+                print_resume_id(accepted, common.endpoint);
+            });
     }
     Resume resume;
     resume.set_id(options.resume_id);
@@ -160,6 +165,7 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
     bool line_is_open = false;
     const Result<Generation> result = generate_or_resume(
         *client,
+        common,
         options,
         [&](const Chunk& chunk) {
             if (common.json || chunk.text().empty()) return true;

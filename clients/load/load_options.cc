@@ -101,9 +101,8 @@ Result<> check_http(const LoadOptions& options) {
     if (!http.url.empty()) {
         const Result<HttpUrl> url = parse_http_url(http.url);
         if (!url.ok()) return afd::Error{url.error().code, "--url " + url.error().message};
-        if (options.endpoint.socket_path.empty()) return {};
-        return afd::Error{Code::kInvalidArgument,
-                          "--url and --socket (or AFD_SOCKET) name two ways; give one"};
+        if (!options.endpoint.socket_path) return {};
+        return afd::Error{Code::kInvalidArgument, "--url and --socket name two ways; give one"};
     }
     if (!http.is_chat && http.model.empty()) return {};
     return afd::Error{Code::kInvalidArgument,

@@ -259,6 +259,22 @@ TEST_F(AfdLoad, UnreachableExitsWithFiveAndSaysHowToStart) {
     EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
 }
 
+// Who names a server by its URL has not asked for the socket that the shell has set. Oracle: the
+// error is that of the URL, at which nobody listens.
+TEST_F(AfdLoad, AUrlCountsBeforeTheSocketOfTheEnvironment) {
+    ProgramOptions options;
+    options.environment = {"AFD_SOCKET=/nowhere/x.sock"};
+    const std::vector<std::string> at_url = {AFD_LOAD, "--url", "http://127.0.0.1:1"};
+    const ProgramResult result = run_program(at_url, options);
+    EXPECT_EQ(result.exit_code, 5);
+    EXPECT_THAT(result.err, HasSubstr("127.0.0.1:1"));
+    std::vector<std::string> both = at_url;
+    both.insert(both.end(), {"--socket", "/nowhere/x.sock"});
+    const ProgramResult two_ways = run_program(both, options);
+    EXPECT_EQ(two_ways.exit_code, 2);
+    EXPECT_THAT(two_ways.err, HasSubstr("--url and --socket name two ways; give one"));
+}
+
 TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
     MockAfdd server(quick_answer);
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {

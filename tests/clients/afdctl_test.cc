@@ -229,6 +229,33 @@ TEST(Afdctl, UnreachableExitsWithFive) {
     EXPECT_EQ(nlohmann::json::parse(json.out)["error"]["code"], "not found");
 }
 
+// Goal: what is typed counts before what a shell has set long ago, and a wrong path is not blamed
+// on a flag that nobody gave. Oracle: AFD_SOCKET leads nowhere, so that only who does not follow it
+// reaches the mock.
+TEST(Afdctl, FlagsCountBeforeTheEnvironment) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
+    ProgramOptions options;
+    options.environment = {"AFD_SOCKET=/nowhere/x.sock", "AFD_INSTANCE=other"};
+    EXPECT_EQ(afdctl(server, {"status", "--instance", "demo"}, options).exit_code, 0);
+    EXPECT_EQ(afdctl(server, {"status", "--socket", server.socket_path()}, options).exit_code, 0);
+
+    const ProgramResult variable = afdctl(server, {"status"}, options);
+    EXPECT_EQ(variable.exit_code, 5);
+    EXPECT_THAT(variable.err, HasSubstr("at /nowhere/x.sock (from AFD_SOCKET): there is no such"));
+    const ProgramResult flag = afdctl(server, {"status", "--socket", "/nowhere/y.sock"}, options);
+    EXPECT_EQ(flag.exit_code, 5);
+    EXPECT_THAT(flag.err, HasSubstr("at /nowhere/y.sock (from --socket): there is no such socket"));
+    options.environment = {"AFD_SOCKET=/" + std::string(200, 'x')};
+    const ProgramResult too_long = afdctl(server, {"status"}, options);
+    EXPECT_EQ(too_long.exit_code, 2);
+    EXPECT_THAT(too_long.err, HasSubstr("or instance name (from AFD_SOCKET)"));
+
+    options.environment = {"AFD_INSTANCE=demo"};
+    EXPECT_EQ(afdctl(server, {"status"}, options).exit_code, 0);
+    EXPECT_THAT(afdctl(server, {"status", "--instance", "other"}, options).err,
+                HasSubstr("(instance 'other')"));
+}
+
 TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
@@ -323,6 +350,34 @@ TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
     EXPECT_EQ(nlohmann::json::parse(json.out)["resume_id"], "mock_id");
     EXPECT_EQ(server.generates().back().resumable_ms(), 60'000U);
     EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("resume with"), std::string::npos);
+}
+
+// Goal: the command that is printed reaches the same afdd, also from a shell without this one's
+// variables. Oracle: the way that led to the mock, by flag or by variable.
+TEST(Afdctl, ResumableNamesTheAfddThatHasIt) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
+    const std::string command = "resume with: afdctl generate --resume mock_id";
+    const std::vector<std::string> words = {"generate", "hi", "--resumable"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), words.begin(), words.end());
+        return more;
+    };
+    EXPECT_THAT(afdctl(server, with({"--instance", "demo"})).err,
+                ::testing::StartsWith(command + " --instance demo\n"));
+    EXPECT_THAT(afdctl(server, with({"--socket", server.socket_path()})).err,
+                ::testing::StartsWith(command + " --socket " + server.socket_path() + "\n"));
+    ProgramOptions options;
+    options.environment = {"AFD_INSTANCE=demo"};
+    EXPECT_THAT(afdctl(server, words, options).err,
+                ::testing::StartsWith(command + " --instance demo\n"));
+    options.environment = {"AFD_SOCKET=" + server.socket_path()};
+    EXPECT_THAT(afdctl(server, words, options).err,
+                ::testing::StartsWith(command + " --socket " + server.socket_path() + "\n"));
+
+    MockAfdd plain([](size_t, const Generate&) { return MockAnswer(); });
+    options.environment = {"AFD_SOCKET=/nowhere/x.sock"};
+    EXPECT_THAT(afdctl(plain, with({"--instance", "default"}), options).err,
+                ::testing::StartsWith(command + " --instance default\n"));
 }
 
 TEST(Afdctl, HelpFitsAScreenAndHasExamplesAndExitCodes) {

@@ -360,7 +360,7 @@ TEST_F(ConnectFailure, FileThatIsNoSocketIsTold) {
     std::ofstream(path).put('x');
     const afd::Error error = connect_error(path, "");
     EXPECT_THAT(error.message, HasSubstr("nobody listens on this socket"));
-    EXPECT_THAT(error.message, HasSubstr("check the path given as --socket"));
+    EXPECT_THAT(error.message, HasSubstr("start afdd, or check this path"));
 }
 
 TEST_F(ConnectFailure, FullBacklogEndsAtTheDeadline) {
