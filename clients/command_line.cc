@@ -2,6 +2,7 @@
 #include "clients/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdlib>
 #include <iostream>
 #include <string_view>
@@ -56,6 +57,14 @@ std::string from_environment(const char* name) {
     return value == nullptr ? "" : value;
 }
 
+std::optional<uint64_t> whole_number(const std::string& text) {
+    uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || rest != end) return std::nullopt;
+    return value;
+}
+
 // As a shell takes it for one word.
 std::string shell_word(const std::string& text) {
     constexpr std::string_view kPlain =
@@ -95,7 +104,32 @@ std::string EndpointFlags::words() const {
     return instance || socket_path || name != kDefaultInstance ? " --instance " + name : "";
 }
 
-std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+CLI::Option* add_whole_number(CLI::App& app,
+                              const std::string& flag,
+                              uint64_t& value,
+                              const std::string& description) {
+    return add_whole_number(
+        app, flag, [&value](uint64_t given) { value = given; }, description);
+}
+
+CLI::Option* add_whole_number(CLI::App& app,
+                              const std::string& flag,
+                              const std::function<void(uint64_t)>& set,
+                              const std::string& description) {
+    return app
+        .add_option_function<std::string>(
+            flag, [set](const std::string& text) { set(whole_number(text).value()); }, description)
+        ->check([](const std::string& text) {
+            if (whole_number(text)) return std::string();
+            return "'" + text + "' must be a whole number from 0 to 18446744073709551615";
+        })
+        ->type_name("N");
+}
+
+std::optional<int> parse_command_line(CLI::App& app,
+                                      int argc,
+                                      char** argv,
+                                      const ReportError& report) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
@@ -105,8 +139,8 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
         std::cout << version.what() << "\n";
         return kExitOk;
     } catch (const CLI::ParseError& error) {
-        print_error({Code::kInvalidArgument,
-                     std::string(error.what()) + " (see " + app.get_name() + " --help)"});
+        report({Code::kInvalidArgument,
+                std::string(error.what()) + " (see " + app.get_name() + " --help)"});
         return kExitUsage;
     }
     // The parse lets unknown words through, so that this message can suggest the one that was
@@ -115,7 +149,7 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     // The library counts the sign that no options follow among them.
     std::erase(extras, "--");
     if (!extras.empty()) {
-        print_error({Code::kInvalidArgument, unknown_word_message(app, extras.front())});
+        report({Code::kInvalidArgument, unknown_word_message(app, extras.front())});
         return kExitUsage;
     }
     return std::nullopt;

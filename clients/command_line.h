@@ -4,6 +4,8 @@
 // What the command lines of afdctl and afd-load have in common: how they name an afdd, and how
 // they answer a mistyped word.
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,7 +14,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace afd::client {
 
@@ -29,12 +32,29 @@ struct EndpointFlags {
     std::string words() const;
 };
 
-// Parses and checks that no argument is left over; `app` must allow_extras(), as must its
-// subcommands. Prints help or a one-line error with the nearest known word.
-// Returns: nothing if the program shall go on, else its exit code.
-std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
+// Adds an option for a decimal number from 0 to 2^64 - 1; the error says so of any other. The
+// library by itself takes 2^64 - 1 for whatever is larger, and 010 for 8.
+CLI::Option* add_whole_number(CLI::App& app,
+                              const std::string& flag,
+                              uint64_t& value,
+                              const std::string& description);
+// As above; `set` gets what was given.
+CLI::Option* add_whole_number(CLI::App& app,
+                              const std::string& flag,
+                              const std::function<void(uint64_t)>& set,
+                              const std::string& description);
 
 // Prints "error: <message>" to standard error.
 void print_error(const afd::Error& error);
+
+using ReportError = std::function<void(const afd::Error&)>;
+
+// Parses and checks that no argument is left over; `app` must allow_extras(), as must its
+// subcommands. Prints help, or reports an error of one line with the nearest known word.
+// Returns: nothing if the program shall go on, else its exit code.
+std::optional<int> parse_command_line(CLI::App& app,
+                                      int argc,
+                                      char** argv,
+                                      const ReportError& report = print_error);
 
 }  // namespace afd::client

@@ -2,6 +2,8 @@
 //
 // afdctl: asks and steers a running afdd from the command line.
 #include <CLI/CLI.hpp>
+#include <string>
+#include <string_view>
 
 #include "clients/afdctl/command.h"
 #include "clients/afdctl/generate_flags.h"
@@ -16,6 +18,11 @@ constexpr const char* kFooter =
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
     "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
+
+constexpr const char* kNoCommand =
+    "which command? generate, status, top, metrics, context, trace, doctor, restart-worker, "
+    "drain-worker, resize, upgrade, drain or stop; and without an afdd: cluster (see afdctl "
+    "--help)";
 
 }  // namespace
 
@@ -46,9 +53,8 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
     command
         .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
         ->type_name("ID");
-    command
-        .add_option("--received", options.received_chunks, "With --resume: skip the first N tokens")
-        ->type_name("N");
+    add_whole_number(
+        command, "--received", options.received_chunks, "With --resume: skip the first N tokens");
 }
 
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
@@ -56,7 +62,8 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     command->add_option("prompt", options.prompt, "Text; - reads standard input");
     command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text")
         ->delimiter(',')
-        ->type_name("ID,...");
+        ->type_name("ID,...")
+        ->allow_extra_args(false);
     command->add_option("--max-tokens", options.max_tokens, "At most; 0: what the context holds")
         ->type_name("N")
         ->capture_default_str();
@@ -225,29 +232,39 @@ CLI::App* add_stop(CLI::App& app, LifecycleOptions& options) {
     return command;
 }
 
+// Before the parse, which reports its errors itself.
+bool has_json_flag(int argc, char** argv) {
+    for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+        if (std::string_view(argv[i]) == "--json") return true;
+    }
+    return false;
+}
+
+int report_misuse(const CommonOptions& common, const std::string& message) {
+    return report_failure(common, {Code::kInvalidArgument, message}, false);
+}
+
 // Both commands need to know whom.
 int run_workers(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     if (options.workers.empty() && !options.all) {
-        print_error({Code::kInvalidArgument,
-                     "which worker? give --worker ffn0, or --all (see afdctl status)"});
-        return kExitUsage;
+        return report_misuse(common,
+                             "which worker? give --worker ffn0, or --all (see afdctl status)");
     }
     return comes_back ? run_restart_worker(common, options) : run_drain_worker(common, options);
 }
 
 int run_sizes(const CommonOptions& common, const ResizeOptions& options) {
     if (options.attention || options.ffn) return run_resize(common, options);
-    print_error({Code::kInvalidArgument,
-                 "how many workers? give --attention N, --ffn N or both (see afdctl status)"});
-    return kExitUsage;
+    return report_misuse(
+        common, "how many workers? give --attention N, --ffn N or both (see afdctl status)");
 }
 
 int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
     if (!options.directory.empty()) return run_cluster_init(common, options);
-    print_error({Code::kInvalidArgument,
-                 "cluster: give init and a directory, as in: afdctl cluster init certs --host "
-                 "node1"});
-    return kExitUsage;
+    return report_misuse(
+        common,
+        "cluster: give init and a directory, as in: afdctl cluster init certs --host "
+        "node1");
 }
 
 // What is wrong with the options of generate together; empty: nothing.
@@ -308,12 +325,15 @@ int run(int argc, char** argv) {
     CLI::App* drain_command = add_drain(app, lifecycle);
     CLI::App* stop_command = add_stop(app, lifecycle);
 
-    if (const auto exit_code = parse_command_line(app, argc, argv)) return *exit_code;
+    common.json = has_json_flag(argc, argv);
+    const auto report = [&common](const afd::Error& error) {
+        report_failure(common, error, false);
+    };
+    if (const auto exit_code = parse_command_line(app, argc, argv, report)) return *exit_code;
     if (generate_command->parsed()) {
         const std::string misuse = misuse_of(generate);
         if (misuse.empty()) return run_generate(common, generate);
-        print_error({Code::kInvalidArgument, "generate: " + misuse});
-        return kExitUsage;
+        return report_misuse(common, "generate: " + misuse);
     }
     if (status_command->parsed()) return run_status(common, status);
     if (top_command->parsed()) return run_top(common, top);
@@ -328,12 +348,7 @@ int run(int argc, char** argv) {
     if (cluster_command->parsed()) return run_cluster(common, cluster);
     if (drain_command->parsed()) return run_drain(common, lifecycle);
     if (stop_command->parsed()) return run_stop(common, lifecycle);
-    print_error(
-        {Code::kInvalidArgument,
-         "which command? generate, status, top, metrics, context, trace, doctor, "
-         "restart-worker, drain-worker, resize, upgrade, drain or stop; and without an afdd: "
-         "cluster (see afdctl --help)"});
-    return kExitUsage;
+    return report_misuse(common, kNoCommand);
 }
 
 }  // namespace

@@ -56,10 +56,7 @@ Result<GetContext> parse_worker(const std::string& worker) {
 
 int run_context(const CommonOptions& common, const ContextOptions& options) {
     Result<GetContext> asked = parse_worker(options.worker);
-    if (!asked.ok()) {
-        print_error(asked.error());
-        return kExitUsage;
-    }
+    if (!asked.ok()) return report_failure(common, asked.error(), false);
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "clients/command_line.h"
+
 namespace afd::client {
 namespace {
 
@@ -130,12 +132,11 @@ void add_sampling_flags(CLI::App& command, SamplingSettings& sampling) {
         ->type_name("P");
     add_penalties(command, sampling);
     add_response_format(command, sampling);
-    command
-        .add_option_function<uint64_t>(
-            "--seed",
-            [&sampling](uint64_t seed) { sampling.set_seed(seed); },
-            "Same seed, same tokens; drawn if absent")
-        ->type_name("N");
+    add_whole_number(
+        command,
+        "--seed",
+        [&sampling](uint64_t seed) { sampling.set_seed(seed); },
+        "Same seed, same tokens; drawn if absent");
     add_number(command,
                "--choice",
                sampling,
@@ -165,7 +166,8 @@ void add_end_flags(CLI::App& command, Generate& wish) {
             },
             "End with one of these tokens, too")
         ->delimiter(',')
-        ->type_name("ID,...");
+        ->type_name("ID,...")
+        ->allow_extra_args(false);
     add_number(command,
                "--min-tokens",
                wish,

@@ -15,13 +15,12 @@ int run_metrics(const CommonOptions& common, const MetricsOptions& options) {
     const Result<std::string> text =
         client->metrics(to_milliseconds(options.timeout_s), &interrupt_cancellation());
     if (!text.ok()) return report_failure(common, text.error(), false);
-    if (options.list) {
-        std::cout << exposition_list(text.value());
-    } else if (common.json) {
-        const nlohmann::json object = {{"text", text.value()}};
+    const std::string shown = options.list ? exposition_list(text.value()) : text.value();
+    if (common.json) {
+        const nlohmann::json object = {{"text", shown}};
         std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     } else {
-        std::cout << text.value();
+        std::cout << shown;
     }
     return kExitOk;
 }

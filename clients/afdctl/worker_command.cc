@@ -94,10 +94,7 @@ void print_done(const CommonOptions& common, const std::string& name, const std:
 
 int run(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     auto workers = named_workers(options);
-    if (!workers.ok()) {
-        print_error(workers.error());
-        return kExitUsage;
-    }
+    if (!workers.ok()) return report_failure(common, workers.error(), false);
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;

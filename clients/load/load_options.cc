@@ -76,13 +76,13 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
     app.add_option("--temperature", options.workload.temperature, "0: greedy")
         ->check(CLI::Range(0.0, 2.0).description(""))
         ->type_name("T");
-    app.add_option("--seed", options.workload.seed, "Of prompts, lengths, arrivals and sampling")
-        ->type_name("N")
-        ->capture_default_str();
+    add_whole_number(
+        app, "--seed", options.workload.seed, "Of prompts, lengths, arrivals and sampling")
+        ->default_str(std::to_string(options.workload.seed));
     app.add_flag("--ignore-eos", options.workload.ignore_eos, "Always produce --max-tokens");
-    app.add_option("--warmup", options.num_warmup, "Requests before the first level, not measured")
-        ->type_name("N")
-        ->capture_default_str();
+    add_whole_number(
+        app, "--warmup", options.num_warmup, "Requests before the first level, not measured")
+        ->default_str(std::to_string(options.num_warmup));
     app.add_option("--request-timeout", words.request_timeout, "A slower request has failed")
         ->type_name("TIME")
         ->capture_default_str();

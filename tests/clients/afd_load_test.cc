@@ -284,6 +284,8 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         {{"--duration", "5h"}, "--duration '5h': must be a time from 1ms to 24h"},
         {{"--duration", "5s", "--requests", "3"}, "excludes"},
         {{"--max-tokens", "8:4"}, "--max-tokens '8:4': must be a number of at least 1, or MIN:MAX"},
+        {{"--seed", "-1"}, "--seed: '-1' must be a whole number from 0 to 18446744073709551615"},
+        {{"--seed", "18446744073709551616"}, "--seed: '18446744073709551616' must be a whole"},
         {{"run"}, "unexpected argument 'run'"},
     };
     for (const auto& [arguments, message] : cases) {

@@ -280,6 +280,12 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "--resume", "abc", "--resumable"}, "is resumable already"},
         {{"generate", "hi", "--received", "3"}, "--received is for --resume"},
         {{"generate", "hi", "--logit-bias", "3"}, "3 is not ID:BIAS"},
+        {{"generate", "hi", "--seed", "-1"}, "--seed: '-1' must be a whole number from 0 to "},
+        {{"generate", "hi", "--seed", "18446744073709551616"}, "from 0 to 18446744073709551615"},
+        {{"generate", "hi", "--seed", "0x10"}, "'0x10' must be a whole number"},
+        {{"generate", "--resume", "abc", "--received", "-1"}, "--received: '-1' must be a whole"},
+        {{"generate", "--stop-token-ids"}, "--stop-token-ids: 1 required ID,... missing"},
+        {{"generate", "--prompt-ids", "1,2", "3"}, "a prompt or --prompt-ids, not both"},
         {{"generate", "hi", "--presence-penalty", "3"}, "--presence-penalty"},
         {{"trace", "--seconds", "1"}, "--output"},
         {{"trace", "-o", "x", "--seconds", "0"}, "--seconds"},
@@ -290,6 +296,15 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         EXPECT_EQ(result.exit_code, 2) << message << "\n" << result.err;
         EXPECT_THAT(result.err, HasSubstr(message));
         EXPECT_EQ(result.out, "");
+
+        std::vector<std::string> for_a_program = arguments;
+        for_a_program.emplace_back("--json");
+        const ProgramResult json = afdctl(server, for_a_program);
+        EXPECT_EQ(json.exit_code, 2) << message << "\n" << json.err;
+        const nlohmann::json error = nlohmann::json::parse(json.out, nullptr, false);
+        ASSERT_TRUE(error.is_object()) << message << ": " << json.out;
+        EXPECT_EQ(error["error"]["code"], "invalid argument");
+        EXPECT_EQ("error: " + error["error"]["message"].get<std::string>() + "\n", json.err);
     }
     EXPECT_TRUE(server.generates().empty());
 }
@@ -337,6 +352,28 @@ TEST(Afdctl, GenerateFlagsReachTheirFields) {
     EXPECT_EQ(sent.min_tokens(), 3U);
     EXPECT_EQ(sent.top_logprobs(), 4U);
     EXPECT_TRUE(sent.keep_special_tokens());
+}
+
+// Goal: a number reaches its field as it was written, or is refused. Oracle: the largest seed, and
+// digits that another base would read differently.
+TEST(Afdctl, SeedsAreDecimalAndOf64Bits) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "18446744073709551615"}).exit_code, 0);
+    EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "010"}).exit_code, 0);
+    ASSERT_EQ(server.generates().size(), 2u);
+    EXPECT_EQ(server.generates().at(0).sampling().seed(), UINT64_MAX);
+    EXPECT_EQ(server.generates().at(1).sampling().seed(), 10u);
+}
+
+// Goal: a list of ids ends where its word ends. Oracle: the prompt behind it.
+TEST(Afdctl, AListOfIdsLeavesThePromptAlone) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult result =
+        afdctl(server, {"generate", "--stop-token-ids", "5,6", "--stop-token-ids", "7", "42"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Generate sent = server.generates().at(0);
+    EXPECT_THAT(sent.stop_token_ids(), ElementsAre(5, 6, 7));
+    EXPECT_EQ(sent.text(), "42");
 }
 
 TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
