@@ -23,15 +23,23 @@ void on_interrupt(int) {
     target.load(std::memory_order_acquire)->request();
 }
 
+void handle(int signal) {
+    struct sigaction action = {};
+    action.sa_handler = on_interrupt;
+    const int result = sigaction(signal, &action, nullptr);
+    AFD_ASSERT(result == 0, "sigaction returned %d", result);
+}
+
 }  // namespace
 
 void cancel_on_interrupt(const Cancellation& cancellation) {
     // Release: pairs with the handler's acquire load.
     target.store(&cancellation, std::memory_order_release);
-    struct sigaction action = {};
-    action.sa_handler = on_interrupt;
-    const int result = sigaction(SIGINT, &action, nullptr);
-    AFD_ASSERT(result == 0, "sigaction returned %d", result);
+    handle(SIGINT);
+}
+
+void cancel_on_termination() {
+    handle(SIGTERM);
 }
 
 }  // namespace afd::client

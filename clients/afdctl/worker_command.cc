@@ -7,6 +7,7 @@
 
 #include "clients/afdctl/command.h"
 #include "clients/exit_code.h"
+#include "clients/interrupt.h"
 
 namespace afd::client {
 namespace {
@@ -26,17 +27,45 @@ class WorkerSwitch {
         AFD_TRY(set_run_flag(false));
         return wait_until("halted");
     }
-    // Lets another take its place, and returns when that serves.
-    Result<> resume() {
-        AFD_TRY(set_run_flag(true));
+    // Ends it, and returns when another has taken its place and serves. Whatever comes in between,
+    // the place is free for the other one, or the error says that it may not be.
+    Result<> restart() {
+        Result<> done = drain();
+        if (done.ok()) done = set_run_flag(true);
+        if (!done.ok()) return may_be_halted_ ? freed(done.error()) : done;
         return wait_until("ready");
     }
 
   private:
     Result<> set_run_flag(bool run_flag) {
         worker_.set_run_flag(run_flag);
-        AFD_TRY(client_.context(worker_, Client::kReplyTimeout, &interrupt_cancellation()));
-        return {};
+        const Result<Context> answer =
+            client_.context(worker_, Client::kReplyTimeout, &interrupt_cancellation());
+        if (answer.ok()) {
+            may_be_halted_ = !run_flag;
+            return {};
+        }
+        // Where no answer came, the flag may be set all the same.
+        const Code code = answer.error().code;
+        const bool is_refused = code == Code::kNotFound || code == Code::kFailedPrecondition;
+        if (!is_refused) may_be_halted_ = true;
+        return answer.error();
+    }
+
+    // `why`, after a last try that no interrupt ends: it has been heard.
+    afd::Error freed(afd::Error why) {
+        worker_.set_run_flag(true);
+        if (client_.context(worker_, Client::kReplyTimeout).ok()) {
+            why.message += "; the run_flag of " + name() +
+                           " is 1 again, so another takes its place when it has ended";
+        } else {
+            why.message +=
+                "; the run_flag of " + name() +
+                " could not be set to 1 again, and until it is the worker stays away; go on "
+                "with afdctl restart-worker --worker " +
+                name();
+        }
+        return why;
     }
 
     Result<> wait_until(const std::string& state) {
@@ -59,6 +88,7 @@ class WorkerSwitch {
     Client& client_;
     GetContext worker_;
     const Clock::time_point deadline_;
+    bool may_be_halted_ = false;  // By this command.
 };
 
 Result<std::vector<GetContext>> named_workers(const WorkerOptions& options) {
@@ -98,12 +128,15 @@ int run(const CommonOptions& common, const WorkerOptions& options, bool comes_ba
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
+    if (comes_back) {
+        interrupt_cancellation();  // It takes Ctrl-C first.
+        cancel_on_termination();
+    }
     if (options.all) workers = all_workers(*client);
     if (!workers.ok()) return report_failure(common, workers.error(), !client->is_silent());
     for (const GetContext& worker : workers.value()) {
         WorkerSwitch one(*client, worker, Clock::now() + to_milliseconds(options.timeout_s));
-        Result<> done = one.drain();
-        if (done.ok() && comes_back) done = one.resume();
+        const Result<> done = comes_back ? one.restart() : one.drain();
         if (!done.ok()) return report_failure(common, done.error(), !client->is_silent());
         print_done(common, one.name(), comes_back ? "restarted" : "drained");
     }

@@ -215,6 +215,71 @@ TEST(Afdctl, UpgradeShowsItsStepsAndEndsWithWhoServes) {
               "\"num_requests\":3,\"total_us\":70000}\n");
 }
 
+class RestartWorker : public ::testing::Test {
+  protected:
+    RestartWorker() { server_.set_status(example_status()); }
+
+    ProgramResult restart(std::vector<std::string> arguments, ProgramOptions options = {}) {
+        arguments.insert(arguments.begin(), {"restart-worker", "--worker"});
+        return afdctl(server_, arguments, options);
+    }
+
+    MockAfdd server_{[](size_t, const Generate&) { return MockAnswer(); }};
+};
+
+TEST_F(RestartWorker, EndsItAndLetsAnotherTakeItsPlace) {
+    const ProgramResult result = restart({"attention0"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "attention0 restarted\n");
+    EXPECT_THAT(server_.run_flags(), ElementsAre(false, true));
+}
+
+// Goal: a restart that is given up leaves no worker away. Method: the worker does not end, and the
+// time is over, or a signal comes. Oracle: the run_flags that the mock was given.
+TEST_F(RestartWorker, ThatIsGivenUpSetsTheFlagAgainAndSaysSo) {
+    server_.keep_worker_states();
+    const std::string says_so = "the run_flag of attention0 is 1 again, so another takes its place";
+    const ProgramResult late = restart({"attention0", "--timeout", "0.05"});
+    EXPECT_EQ(late.exit_code, 1);
+    EXPECT_THAT(late.err, HasSubstr("attention0 is ready and not yet halted (--timeout); "));
+    EXPECT_THAT(late.err, HasSubstr(says_so));
+    EXPECT_THAT(server_.run_flags(), ElementsAre(false, true));
+    size_t num_flags = 2;
+    for (const int signal : {SIGINT, SIGTERM}) {
+        ProgramOptions options;
+        options.signal = signal;
+        options.signal_when = [&] { return server_.run_flags().size() > num_flags; };
+        const ProgramResult result = restart({"attention0"}, options);
+        EXPECT_EQ(result.exit_code, 130) << "signal " << signal;
+        EXPECT_THAT(result.err, HasSubstr(says_so));
+        num_flags += 2;
+        ASSERT_EQ(server_.run_flags().size(), num_flags);
+        EXPECT_TRUE(server_.run_flags().back());
+    }
+    // Who drains one wants it away, late or not.
+    const ProgramResult drain =
+        afdctl(server_, {"drain-worker", "--worker", "attention0", "--timeout", "0.05"});
+    EXPECT_EQ(drain.exit_code, 1);
+    EXPECT_EQ(drain.err, "error: attention0 is ready and not yet halted (--timeout)\n");
+    EXPECT_FALSE(server_.run_flags().back());
+}
+
+TEST_F(RestartWorker, ThatCannotSetTheFlagAgainSaysHowToGoOn) {
+    server_.close_after_contexts(1);
+    const ProgramResult result = restart({"attention0"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("the run_flag of attention0 could not be set to 1 again"));
+    EXPECT_THAT(result.err, HasSubstr("go on with afdctl restart-worker --worker attention0\n"));
+    EXPECT_THAT(server_.run_flags(), ElementsAre(false));
+}
+
+TEST_F(RestartWorker, OfAWorkerThatThereIsNotSetsNothing) {
+    const ProgramResult result = restart({"ffn7"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.err, "error: the mock has no such worker\n");
+    EXPECT_TRUE(server_.run_flags().empty());
+}
+
 TEST(Afdctl, UnreachableExitsWithFive) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
     const ProgramResult other = afdctl(server, {"status"});

@@ -71,6 +71,11 @@ size_t MockAfdd::num_cancels() const {
     return num_cancels_;
 }
 
+std::vector<bool> MockAfdd::run_flags() const {
+    const std::lock_guard lock(mutex_);
+    return run_flags_;
+}
+
 void MockAfdd::serve() {
     while (!stopping_.load(std::memory_order_acquire)) {
         wait_and_read();
@@ -147,6 +152,8 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
             return resize(peer_id, request);
         case client::Request::kUpgrade:
             return upgrade(peer_id, id);
+        case client::Request::kContext:
+            return context(peer_id, request);
         case client::Request::kDrain:
             return at(
                 Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
@@ -193,6 +200,27 @@ void MockAfdd::upgrade(uint64_t peer_id, uint64_t request_id) {
     upgraded.set_num_requests(3);
     upgraded.set_total_us(70'000);
     send(peer_id, response);
+}
+
+void MockAfdd::context(uint64_t peer_id, const client::Request& request) {
+    client::Response response;
+    response.set_request_id(request.request_id());
+    const client::GetContext& asked = request.context();
+    for (client::Worker& worker : *status_.mutable_workers()) {
+        if (worker.role() != asked.role() || worker.index() != asked.index()) continue;
+        response.mutable_context()->set_role(asked.role());
+        response.mutable_context()->set_index(asked.index());
+        if (!asked.has_run_flag()) continue;
+        if (!keeps_worker_states_) worker.set_state(asked.run_flag() ? "ready" : "halted");
+        const std::lock_guard lock(mutex_);
+        run_flags_.push_back(asked.run_flag());
+    }
+    if (!response.has_context()) {
+        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kNotFound));
+        response.mutable_error()->set_message("the mock has no such worker");
+    }
+    send(peer_id, response);
+    if (++num_contexts_ >= num_contexts_max_) disconnect(peer_id);
 }
 
 void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {

@@ -68,6 +68,11 @@ class MockAfdd {
 
     // What a status request gets. Not to be called while a client may ask.
     void set_status(const client::Status& status) { status_ = status; }
+    // As for set_status(): workers stay what they are whatever their run_flag; else they are
+    // "halted" with 0 and "ready" with 1.
+    void keep_worker_states() { keeps_worker_states_ = true; }
+    // As for set_status(): the connection is closed behind the `count`-th answer about a context.
+    void close_after_contexts(size_t count) { num_contexts_max_ = count; }
     // How long a Drain takes that comes from now on.
     void set_drain_time(milliseconds time) { drain_time_ = time; }
     // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
@@ -76,6 +81,8 @@ class MockAfdd {
 
     std::vector<client::Generate> generates() const;
     size_t num_cancels() const;
+    // What run_flags were set to, one after the other.
+    std::vector<bool> run_flags() const;
 
   private:
     using Clock = std::chrono::steady_clock;
@@ -96,6 +103,7 @@ class MockAfdd {
     void handle(uint64_t peer_id, const client::Request& request);
     void resize(uint64_t peer_id, const client::Request& request);
     void upgrade(uint64_t peer_id, uint64_t request_id);
+    void context(uint64_t peer_id, const client::Request& request);
     void generate(uint64_t peer_id, const client::Request& request);
     void cancel(uint64_t peer_id, const client::Request& request);
     void schedule_end(uint64_t peer_id,
@@ -116,6 +124,8 @@ class MockAfdd {
     std::string instance_;
     const test::TemporaryDirectory directory_;
     client::Status status_;
+    bool keeps_worker_states_ = false;
+    size_t num_contexts_max_ = SIZE_MAX;
     milliseconds drain_time_{0};
     int listener_ = -1;
     int wake_fd_ = -1;
@@ -126,10 +136,12 @@ class MockAfdd {
     uint64_t next_peer_id_ = 1;
     std::multimap<Clock::time_point, Event> events_;
     std::map<uint64_t, uint32_t> num_tokens_sent_;  // By request_id.
+    size_t num_contexts_ = 0;
 
     mutable std::mutex mutex_;  // Guards what follows.
     std::vector<client::Generate> generates_;
     size_t num_cancels_ = 0;
+    std::vector<bool> run_flags_;
     size_t stall_index_ = SIZE_MAX;
     milliseconds stall_after_{0};
     milliseconds stall_duration_{0};

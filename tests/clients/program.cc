@@ -97,10 +97,11 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     const auto deadline = std::chrono::steady_clock::now() + kProgramTimeout;
     bool interrupted = false;
     bool stopped = !options.stop_when;
+    bool signalled = !options.signal_when;
     while (out.ends[0] >= 0 || err.ends[0] >= 0) {
         std::array<pollfd, 2> items = {pollfd{out.ends[0], POLLIN, 0},
                                        pollfd{err.ends[0], POLLIN, 0}};
-        poll(items.data(), items.size(), stopped ? 100 : 10);
+        poll(items.data(), items.size(), stopped && signalled ? 100 : 10);
         if (items[0].revents != 0) drain(out, result.out);
         if (items[1].revents != 0) drain(err, result.err);
         if (!stopped && options.stop_when()) {
@@ -108,6 +109,10 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
             kill(pid, SIGSTOP);
             std::this_thread::sleep_for(options.stopped_for);
             kill(pid, SIGCONT);
+        }
+        if (!signalled && options.signal_when()) {
+            signalled = true;
+            kill(pid, options.signal);
         }
         if (!interrupted && options.interrupt_when && options.interrupt_when(result.out)) {
             interrupted = true;

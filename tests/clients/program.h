@@ -4,6 +4,8 @@
 // Program: a child process whose output is collected; what it says and how it exits is the test's
 // business. A child that has not ended after kProgramTimeout is killed, which shows as its signal.
 
+#include <signal.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -24,6 +26,9 @@ struct ProgramOptions {
     std::string input;                     // Its standard input.
     // Called after each new output with all of it so far; true sends SIGINT (once).
     std::function<bool(const std::string& out)> interrupt_when;
+    // Asked every 10 ms; once true, the program gets `signal` (once).
+    std::function<bool()> signal_when;
+    int signal = SIGINT;
     // Asked every 10 ms; once true, the program is stopped (SIGSTOP) for `stopped_for`.
     std::function<bool()> stop_when;
     std::chrono::milliseconds stopped_for{0};
