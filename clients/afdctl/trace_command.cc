@@ -12,7 +12,6 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
-    // After connecting: if there is no instance, an older file survives.
     Result<TraceFile> created = TraceFile::create(options.output);
     if (!created.ok()) return report_failure(common, created.error(), false);
     TraceFile& file = created.value();
@@ -22,8 +21,13 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         to_milliseconds(options.seconds),
         [&file](const TraceEvents& events) { file.add(events); },
         &interrupt);
-    // What came is kept, whatever ended it.
-    const Result<> closed = file.close();
+    // What came is kept, whatever ended it; of a trace that was refused nothing came.
+    Result<> closed;
+    if (traced.ok() || file.has_begun()) {
+        closed = file.close();
+    } else {
+        file.discard();
+    }
     if (!traced.ok()) {
         // The deadline is later than that at which afdd ends the trace.
         const bool is_reached =

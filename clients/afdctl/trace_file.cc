@@ -5,7 +5,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "proto/check.h"
 
 namespace afd::client {
 namespace {
@@ -24,16 +27,38 @@ std::string us(uint64_t ns) {
 }  // namespace
 
 Result<TraceFile> TraceFile::create(const std::string& path) {
-    std::ofstream file(path, std::ios::trunc);
+    std::error_code ignored;
+    const bool is_new = !std::filesystem::exists(path, ignored);
+    // Behind what is there, which may be an older trace, or a pipe.
+    std::ofstream file(path, std::ios::app);
     if (!file) {
         return afd::Error{Code::kInvalidArgument,
                           fmt::format("-o {}: cannot be written: {}", path, std::strerror(errno))};
     }
-    file << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
-    return TraceFile(path, std::move(file));
+    return TraceFile(path, std::move(file), is_new);
+}
+
+void TraceFile::begin() {
+    if (has_begun_) return;
+    has_begun_ = true;
+    std::error_code error;
+    if (std::filesystem::is_regular_file(path_, error)) {
+        std::filesystem::resize_file(path_, 0, error);
+        if (error) file_.setstate(std::ios::badbit);
+    }
+    file_ << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+}
+
+void TraceFile::discard() {
+    AFD_ASSERT(!has_begun_, "%s is begun", path_.c_str());
+    file_.close();
+    if (!is_new_) return;
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
 }
 
 void TraceFile::add(const TraceEvents& events) {
+    begin();
     const uint32_t process = process_of(events);
     num_lost_ += events.num_lost();
     for (const TraceEvent& event : events.events()) {
@@ -97,6 +122,7 @@ void TraceFile::write_arrows(const std::vector<RoundArrow>& arrows) {
 }
 
 Result<> TraceFile::close() {
+    begin();
     file_ << "\n]}\n";
     file_.close();
     if (file_.good()) return {};

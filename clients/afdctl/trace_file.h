@@ -24,22 +24,27 @@ namespace afd::client {
 
 class TraceFile {
   public:
-    // Errors: kInvalidArgument, the file cannot be created.
+    // What the file holds stays until there is something of the trace to write.
+    // Errors: kInvalidArgument, the file cannot be written.
     static Result<TraceFile> create(const std::string& path);
 
     void add(const TraceEvents& events);
+    bool has_begun() const { return has_begun_; }
 
     // Completes the file. Errors: kUnavailable, not all of it could be written.
     Result<> close();
+    // Leaves everything as it was before create(). REQUIRES: nothing was added.
+    void discard();
 
     uint64_t num_events() const { return num_events_; }
     uint64_t num_lost() const { return num_lost_; }
     size_t num_workers() const { return processes_.size(); }
 
   private:
-    TraceFile(std::string path, std::ofstream file)
-        : path_(std::move(path)), file_(std::move(file)) {}
+    TraceFile(std::string path, std::ofstream file, bool is_new)
+        : path_(std::move(path)), file_(std::move(file)), is_new_(is_new) {}
 
+    void begin();
     uint32_t process_of(const TraceEvents& events);
     void name_lane(uint32_t process, uint32_t lane, const std::string& name);
     void write_slice(const TraceEvent& event,
@@ -52,6 +57,8 @@ class TraceFile {
 
     std::string path_;
     std::ofstream file_;
+    bool is_new_;  // create() made it.
+    bool has_begun_ = false;
     bool is_first_ = true;
     std::map<std::pair<std::string, uint32_t>, uint32_t> processes_;  // By role and index.
     std::set<std::pair<uint32_t, uint32_t>> lanes_;                   // Process and lane.

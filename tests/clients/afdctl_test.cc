@@ -8,11 +8,15 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "tests/clients/afdctl_run.h"
 #include "tests/clients/example_status.h"
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::client {
 namespace {
@@ -31,6 +35,11 @@ MockAnswer story(const std::vector<std::string>& words) {
     MockAnswer answer;
     for (const std::string& word : words) answer.chunks.push_back({milliseconds(2), 1, word});
     return answer;
+}
+
+std::string content_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 TEST(Afdctl, GenerateStreamsTheTextToStandardOutput) {
@@ -213,6 +222,40 @@ TEST(Afdctl, UpgradeShowsItsStepsAndEndsWithWhoServes) {
     EXPECT_EQ(as_json.out,
               "{\"state\":\"upgraded\",\"pid\":12,\"version\":\"9.8\",\"old_pid\":11,"
               "\"num_requests\":3,\"total_us\":70000}\n");
+}
+
+// Goal: a trace that does not come costs nobody an older one. Oracle: the files, before and after.
+TEST(Afdctl, ARefusedTraceLeavesTheFileAsItWas) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.refuse_traces();
+    const test::TemporaryDirectory directory;
+    const std::string earlier = directory.write("earlier.json", "what was traced before");
+    const std::string other = directory.path("other.json");
+    for (const std::string& file : {earlier, other}) {
+        const ProgramResult refused = afdctl(server, {"trace", "--seconds", "0.1", "-o", file});
+        EXPECT_EQ(refused.exit_code, 1);
+        EXPECT_EQ(refused.err, "error: another client is tracing\n");
+    }
+    EXPECT_EQ(content_of(earlier), "what was traced before");
+    EXPECT_FALSE(std::filesystem::exists(other));
+
+    const ProgramResult nowhere = afdctl(server, {"trace", "-o", directory.path("no/x.json")});
+    EXPECT_NE(nowhere.exit_code, 0);
+    EXPECT_THAT(nowhere.err, HasSubstr("no/x.json: cannot be written: No such file"));
+}
+
+TEST(Afdctl, ATraceTakesThePlaceOfTheEarlierOne) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const test::TemporaryDirectory directory;
+    const std::string earlier = directory.write("trace.json", std::string(10'000, 'x'));
+    for (const std::string& file : {earlier, directory.path("other.json")}) {
+        const ProgramResult traced = afdctl(server, {"trace", "--seconds", "0.1", "-o", file});
+        EXPECT_EQ(traced.exit_code, 0) << traced.err;
+        EXPECT_THAT(traced.out, HasSubstr(file + ": 1 events of 1 workers, 0 lost"));
+        const nlohmann::json trace = nlohmann::json::parse(content_of(file), nullptr, false);
+        ASSERT_TRUE(trace.is_object()) << content_of(file);
+        EXPECT_EQ(trace["traceEvents"].back()["name"], "step");
+    }
 }
 
 class RestartWorker : public ::testing::Test {

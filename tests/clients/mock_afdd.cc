@@ -154,6 +154,8 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
             return upgrade(peer_id, id);
         case client::Request::kContext:
             return context(peer_id, request);
+        case client::Request::kTrace:
+            return trace(peer_id, id);
         case client::Request::kDrain:
             return at(
                 Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
@@ -221,6 +223,23 @@ void MockAfdd::context(uint64_t peer_id, const client::Request& request) {
     }
     send(peer_id, response);
     if (++num_contexts_ >= num_contexts_max_) disconnect(peer_id);
+}
+
+void MockAfdd::trace(uint64_t peer_id, uint64_t request_id) {
+    client::Response response;
+    response.set_request_id(request_id);
+    if (refuses_traces_) {
+        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kUnavailable));
+        response.mutable_error()->set_message("another client is tracing");
+        return send(peer_id, response);
+    }
+    response.mutable_trace_events()->set_role("attention");
+    client::TraceEvent& event = *response.mutable_trace_events()->add_events();
+    event.set_name("step");
+    event.set_start_ns(1000);
+    event.set_duration_ns(500);
+    send(peer_id, response);
+    send_done(peer_id, request_id);
 }
 
 void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {

@@ -73,6 +73,8 @@ class MockAfdd {
     void keep_worker_states() { keeps_worker_states_ = true; }
     // As for set_status(): the connection is closed behind the `count`-th answer about a context.
     void close_after_contexts(size_t count) { num_contexts_max_ = count; }
+    // As for set_status(): no client gets a trace; else each gets an event of attention 0.
+    void refuse_traces() { refuses_traces_ = true; }
     // How long a Drain takes that comes from now on.
     void set_drain_time(milliseconds time) { drain_time_ = time; }
     // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
@@ -104,6 +106,7 @@ class MockAfdd {
     void resize(uint64_t peer_id, const client::Request& request);
     void upgrade(uint64_t peer_id, uint64_t request_id);
     void context(uint64_t peer_id, const client::Request& request);
+    void trace(uint64_t peer_id, uint64_t request_id);
     void generate(uint64_t peer_id, const client::Request& request);
     void cancel(uint64_t peer_id, const client::Request& request);
     void schedule_end(uint64_t peer_id,
@@ -126,6 +129,7 @@ class MockAfdd {
     client::Status status_;
     bool keeps_worker_states_ = false;
     size_t num_contexts_max_ = SIZE_MAX;
+    bool refuses_traces_ = false;
     milliseconds drain_time_{0};
     int listener_ = -1;
     int wake_fd_ = -1;
