@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/load/result_file.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -15,6 +17,8 @@ namespace afd::client {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kResultName = "result.json";
 
 const char* outcome_name(Outcome outcome) {
     switch (outcome) {
@@ -154,8 +158,30 @@ std::string csv_text(const std::string& text) {
     return quoted + "\"";
 }
 
+std::filesystem::path part_of(const std::filesystem::path& path) {
+    return path.string() + ".part";
+}
+
+Result<> create_new(const std::filesystem::path& path) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        ::close(fd);
+        return {};
+    }
+    const int number = errno;
+    if (number == EEXIST) {
+        return afd::Error{Code::kAlreadyExists,
+                          "'" + path.string() +
+                              "' exists: another afd-load writes there, or was killed; choose "
+                              "another directory with --out DIR, or remove it"};
+    }
+    return afd::Error{Code::kPermissionDenied,
+                      "cannot write '" + path.string() + "': " + std::strerror(number) +
+                          "; choose another directory with --out DIR"};
+}
+
 Result<> write_file(const std::filesystem::path& path, const std::string& text) {
-    const std::filesystem::path temporary = path.string() + ".part";
+    const std::filesystem::path temporary = part_of(path);
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
     file << text;
     file.close();
@@ -223,8 +249,11 @@ Result<> prepare_result_directory(const std::string& directory) {
                           "cannot make the directory '" + directory + "': " + error.message() +
                               "; choose another with --out DIR"};
     }
-    const std::filesystem::path result = std::filesystem::path(directory) / "result.json";
+    const std::filesystem::path result = std::filesystem::path(directory) / kResultName;
+    AFD_TRY(create_new(part_of(result)));
+    // In this order: whoever else had the part until now has made the result of it.
     if (std::filesystem::exists(result, error)) {
+        std::filesystem::remove(part_of(result), error);
         return afd::Error{Code::kAlreadyExists,
                           "'" + result.string() +
                               "' exists; choose another directory with --out DIR, or remove it"};
@@ -237,7 +266,7 @@ Result<> write_result_files(const LoadReport& report) {
     // result.json comes last: a directory that has one counts as complete, and is not written to
     // again.
     AFD_TRY(write_file(directory / "requests.csv", requests_csv(report)));
-    return write_file(directory / "result.json", result_json(report));
+    return write_file(directory / kResultName, result_json(report));
 }
 
 }  // namespace afd::client

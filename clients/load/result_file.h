@@ -34,11 +34,12 @@ struct LoadReport {
 std::string result_json(const LoadReport& report);
 std::string requests_csv(const LoadReport& report);
 
-// Makes `directory` and checks, before anything is measured, that it has no earlier result.
-// Errors: kAlreadyExists, kPermissionDenied.
+// Makes `directory` and takes it for this run, before anything is measured: it has no earlier
+// result, and nobody else's is to come. Errors: kAlreadyExists, kPermissionDenied.
 Result<> prepare_result_directory(const std::string& directory);
 
-// Writes both files, each whole or not at all. Errors: kResourceExhausted (disk), named.
+// Writes both files, each whole or not at all. REQUIRES: prepare_result_directory().
+// Errors: kResourceExhausted (disk), named.
 Result<> write_result_files(const LoadReport& report);
 
 }  // namespace afd::client

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
@@ -247,6 +248,46 @@ TEST_F(AfdLoad, EarlierResultIsNotOverwritten) {
     EXPECT_EQ(again.exit_code, 2);
     EXPECT_THAT(again.err, HasSubstr("exists; choose another directory with --out DIR"));
     EXPECT_EQ(read("result.json"), before);
+}
+
+// Goal: of two runs into one directory the second is refused before it measures, also while the
+// first one is still measuring. Method: the first one waits for an answer that does not come, until
+// the second has ended and it is interrupted. Oracle: what each says, and the one report.
+TEST_F(AfdLoad, ADirectoryIsOfOneRunAtATime) {
+    MockAfdd slow([&](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        if (index >= 2) answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    std::atomic<bool> first_is_over{false};
+    std::atomic<bool> second_is_over{false};
+    ProgramOptions options;
+    options.signal_when = [&] { return second_is_over.load(std::memory_order_acquire); };
+    ProgramResult first;
+    std::thread other([&] {
+        first = load(slow, {"--concurrency", "1", "--requests", "3", "--warmup", "1"}, options);
+        first_is_over.store(true, std::memory_order_release);
+    });
+    while (slow.generates().size() < 3 && !first_is_over.load(std::memory_order_acquire)) {
+        std::this_thread::sleep_for(milliseconds(1));
+    }
+    MockAfdd server(quick_answer);
+    const std::vector<std::string> arguments = {
+        "--concurrency", "1", "--requests", "1", "--warmup", "0"};
+    const ProgramResult second = load(server, arguments);
+    second_is_over.store(true, std::memory_order_release);
+    other.join();
+    EXPECT_EQ(second.exit_code, 2);
+    EXPECT_THAT(second.err, HasSubstr("result.json.part' exists: another afd-load writes there"));
+    EXPECT_TRUE(server.generates().empty());
+    EXPECT_EQ(first.exit_code, 130) << first.err;
+    EXPECT_EQ(nlohmann::json::parse(read("result.json"))["levels"][0]["num_ok"], 1);
+    EXPECT_FALSE(std::filesystem::exists(out_dir() + "/result.json.part"));
+
+    const ProgramResult third = load(server, arguments);
+    EXPECT_EQ(third.exit_code, 2);
+    EXPECT_THAT(third.err, HasSubstr("result.json' exists; choose another directory"));
+    EXPECT_FALSE(std::filesystem::exists(out_dir() + "/result.json.part"));
 }
 
 TEST_F(AfdLoad, UnreachableExitsWithFiveAndSaysHowToStart) {
