@@ -101,9 +101,16 @@ std::pair<std::string, ConfigFilePlace> choose_file(const ConfigSources& sources
     return {"", ConfigFilePlace::kFound};
 }
 
+// What --demo is about. It is a flag: a variable that a shell has set for another instance does not
+// change it.
+bool is_of_demo(std::string_view option) {
+    return option == "instance" || option == "model";
+}
+
 // Unknown AFD_* variables may belong to other programs of ours, so they are not errors.
 void read_environment(const ConfigSources& sources, RawValues& values) {
     for (const ConfigOption& option : config_options()) {
+        if (sources.demo && is_of_demo(option.name)) continue;
         const std::string name = environment_name(option.name);
         const auto found = sources.environment.find(name);
         if (found != sources.environment.end()) values[option.name] = {found->second, name};

@@ -11,7 +11,7 @@
 //
 // The file is --config FILE or AFD_CONFIG; else the first that exists of ./afd.toml,
 // $XDG_CONFIG_HOME/afd/config.toml (~/.config without it) and /etc/afd/afd.toml. With --demo only
-// a file that is named is read.
+// a file that is named is read, and AFD_INSTANCE and AFD_MODEL do not count.
 
 #include <map>
 #include <string>

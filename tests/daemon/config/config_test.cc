@@ -85,6 +85,31 @@ TEST(Config, FlagsWinOverEnvironmentOverFileOverDemoOverDefault) {
     EXPECT_EQ(r.origins.at("gather_us"), "default");
 }
 
+// Goal: --demo serves the demo as instance demo, whatever a shell has set for another instance.
+// Oracle: the same values from a flag and from a file that is named count.
+TEST(Config, TheDemoIsTheDemoWhateverTheEnvironment) {
+    ConfigSources sources;
+    sources.demo = true;
+    sources.demo_model = "/models/demo";
+    sources.environment = {
+        {"AFD_INSTANCE", "mine"}, {"AFD_MODEL", "/models/mine"}, {"AFD_FFN_WORKERS", "3"}};
+    const Result<ResolvedConfig> demo = resolve_config(sources);
+    ASSERT_TRUE(demo.ok()) << demo.error().message;
+    EXPECT_EQ(demo.value().config.instance, "demo");
+    EXPECT_EQ(demo.value().origins.at("instance"), "--demo");
+    EXPECT_EQ(demo.value().config.model, "/models/demo");
+    EXPECT_EQ(demo.value().origins.at("model"), "--demo");
+    EXPECT_EQ(demo.value().config.ffn_workers, 3u);
+
+    sources.flags = {{"instance", "typed"}};
+    const test::TemporaryDirectory directory;
+    sources.config_file = directory.write("afd.toml", "model = '/models/named'\n");
+    const Result<ResolvedConfig> changed = resolve_config(sources);
+    ASSERT_TRUE(changed.ok()) << changed.error().message;
+    EXPECT_EQ(changed.value().config.instance, "typed");
+    EXPECT_EQ(changed.value().config.model, "/models/named");
+}
+
 TEST(Config, EveryDefaultIsValidAndHasADescription) {
     const Result<ResolvedConfig> resolved = resolve_config(with_model());
     ASSERT_TRUE(resolved.ok()) << resolved.error().message;
