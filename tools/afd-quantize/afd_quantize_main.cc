@@ -50,9 +50,8 @@ struct Options {
 
     bool compares_serving() const { return kv_dtype != "bf16" || int4_rows != "bf16"; }
     // Or would, if it were no dry run.
-    bool writes() const {
-        return experts != "bf16" || attention != "bf16" || !smooth.empty() || !out.empty() ||
-               is_dry_run;
+    bool quantises() const {
+        return experts != "bf16" || attention != "bf16" || !smooth.empty() || is_dry_run;
     }
 };
 
@@ -358,6 +357,25 @@ void add_format_options(CLI::App& app, Options& options) {
                    "int8 experts: even out their input's channels, as large as on this text");
 }
 
+// What is wrong with the options together; empty: nothing.
+std::string misuse_of(const Options& options) {
+    const bool compares = options.compares_serving();
+    if (!options.kv_scales.empty()) {
+        if (!options.quantises() && !compares && options.validate.empty()) return "";
+        return "--kv-scales is a job of its own: it goes with no --experts, --attention, --smooth, "
+               "--dry-run, --kv-dtype, --int4-rows or --validate";
+    }
+    if (compares) {
+        const bool writes = options.quantises() || !options.out.empty();
+        if (!options.validate.empty() && !writes) return "";
+        return "--kv-dtype and --int4-rows need --validate, and go without --out, --experts, "
+               "--attention, --smooth and --dry-run: they measure what afdd's options do to the "
+               "model, and write nothing";
+    }
+    if (options.out.empty() && !options.is_dry_run) return "--out is required, or --dry-run";
+    return "";
+}
+
 int main_with(int argc, char** argv) {
     Options options;
     CLI::App app(
@@ -406,23 +424,8 @@ int main_with(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kExitUsage;
     }
-    const bool compares = options.compares_serving();
-    if (!options.kv_scales.empty() &&
-        (options.is_dry_run || compares || !options.validate.empty())) {
-        fmt::print(stderr,
-                   "afd-quantize: --kv-scales is a job of its own: it goes with no --dry-run, "
-                   "--kv-dtype, --int4-rows or --validate\n");
-        return kExitUsage;
-    }
-    if (compares && (options.validate.empty() || options.writes())) {
-        fmt::print(stderr,
-                   "afd-quantize: --kv-dtype and --int4-rows need --validate, and go without "
-                   "--out, --experts, --attention, --smooth and --dry-run: they measure what "
-                   "afdd's options do to the model, and write nothing\n");
-        return kExitUsage;
-    }
-    if (options.out.empty() && !options.is_dry_run && !compares && options.kv_scales.empty()) {
-        fmt::print(stderr, "afd-quantize: --out is required, or --dry-run\n");
+    if (const std::string misuse = misuse_of(options); !misuse.empty()) {
+        fmt::print(stderr, "afd-quantize: {}\n", misuse);
         return kExitUsage;
     }
     const Result<> result = run(options);
