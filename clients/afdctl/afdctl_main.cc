@@ -17,7 +17,7 @@ constexpr const char* kFooter =
     "  afdctl generate \"Tell me more\" --max-tokens 50 --temperature 0.8 --seed 7\n"
     "  afdctl trace --seconds 2 -o trace.json\n"
     "  afdctl doctor -- --model DIR --ffn-workers 2\n"
-    "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 cannot reach afdd, 130 interrupted";
+    "Exit codes: 0 ok, 1 request failed, 2 wrong usage, 5 no afdd, 130 interrupted; doctor: afdd's";
 
 constexpr const char* kNoCommand =
     "which command? generate, status, top, metrics, context, trace, doctor, restart-worker, "
@@ -155,6 +155,10 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
         app, "doctor", "Look at this machine: what would hinder an afdd, and how to mend it");
     command->add_option("arguments", options.arguments, "afdd's, as in: doctor -- --demo")
         ->type_name("...");
+    command->footer(
+        "Example: afdctl doctor -- --model DIR --ffn-workers 2\n"
+        "Exit codes are those of an afdd that was started so: 0 it could start, 2 its\n"
+        "configuration is wrong, 3 its model, 4 shared memory cannot be had");
     return command;
 }
 

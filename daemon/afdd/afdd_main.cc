@@ -58,10 +58,11 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
 }
 
 ExitCode print_doctor(const Config& config, bool as_json) {
-    const Result<InstanceNeeds> needs = needs_of(config);
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> needs = needs_of(config, exit_code);
     if (!needs.ok()) {
         std::fprintf(stderr, "afdd: %s\n", needs.error().message.c_str());
-        return ExitCode::kUsage;
+        return exit_code;
     }
     const std::vector<Finding> findings = examine(read_machine(), needs.value());
     std::fputs((as_json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);

@@ -3,10 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "daemon/afdd/configured_welcome.h"
 #include "daemon/config/cpu_plan.h"
+#include "daemon/config/host_plan.h"
 #include "daemon/config/instance_geometry.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
@@ -58,10 +60,12 @@ Finding examine_cpu(const MachineFacts& facts, const InstanceNeeds& needs) {
 }
 
 Finding examine_cores(const MachineFacts& facts, const InstanceNeeds& needs) {
-    Finding finding{"cores",
-                    Level::kOk,
-                    fmt::format("{} allowed, {} data threads", facts.num_cores, needs.num_threads),
-                    ""};
+    const std::string threads = needs.is_share_unknown
+                                    ? "data threads not known: the afdd that leads says which "
+                                      "workers this host gets"
+                                    : fmt::format("{} data threads", needs.num_threads);
+    Finding finding{
+        "cores", Level::kOk, fmt::format("{} allowed, {}", facts.num_cores, threads), ""};
     if (facts.cpu_quota > 0) finding.text += fmt::format(", quota {:.1f}", facts.cpu_quota);
     if (needs.num_threads > facts.num_cores) {
         finding.level = Level::kWarning;
@@ -86,8 +90,10 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
         return finding;
     }
     if (needs.shm_bytes == 0) {
-        finding.text += fmt::format("; {}; what is needed depends on the model: give --model",
-                                    available_text(facts.memory_bytes));
+        finding.text += fmt::format(
+            "; {}; what is needed depends on {}",
+            available_text(facts.memory_bytes),
+            needs.is_share_unknown ? "the workers that this host gets" : "the model: give --model");
         return finding;
     }
     finding.text += fmt::format(
@@ -202,9 +208,25 @@ Result<uint64_t> shm_bytes_of(const Config& config,
     return schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
 }
 
+// Of the workers that run here. What others have is theirs to plan.
+uint32_t threads_here(const HostPlan& hosts, const CpuPlan& cpus) {
+    uint32_t num_threads = 0;
+    const auto add = [&](control::Role role, const std::vector<WorkerCpus>& workers) {
+        for (uint32_t index = 0; index < workers.size(); ++index) {
+            if (!hosts.host_of(role, index).empty()) continue;
+            const uint32_t own = workers[index].num_threads;
+            num_threads = cpus.in_turns ? std::max(num_threads, own) : num_threads + own;
+        }
+    };
+    add(control::ATTENTION, cpus.attention);
+    add(control::FFN, cpus.ffn);
+    return num_threads;
+}
+
 }  // namespace
 
-Result<InstanceNeeds> needs_of(const Config& config) {
+Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
+    exit_code = ExitCode::kUsage;
     InstanceNeeds needs;
     const auto wanted = ops::parse_numeric_class(config.numeric_class);
     needs.numeric_class = std::string(ops::name_of(wanted.value_or(ops::best_numeric_class())));
@@ -213,22 +235,25 @@ Result<InstanceNeeds> needs_of(const Config& config) {
             Code::kInvalidArgument,
             fmt::format("numeric_class = {}: this processor cannot run it", config.numeric_class)};
     }
-    AFD_ASSIGN(const CpuPlan cpus, plan_cpus(config, allowed_cpus()));
-    for (const auto* workers : {&cpus.attention, &cpus.ffn}) {
-        for (const WorkerCpus& worker : *workers) {
-            needs.num_threads = cpus.in_turns ? std::max(needs.num_threads, worker.num_threads)
-                                              : needs.num_threads + worker.num_threads;
-        }
+    needs.is_share_unknown = !config.join.empty();
+    CpuPlan cpus;
+    if (!needs.is_share_unknown) {
+        const HostPlan hosts(config);
+        AFD_ASSIGN(cpus, hosts.plan_local_cpus(config, allowed_cpus()));
+        needs.num_threads = threads_here(hosts, cpus);
     }
     const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
     needs.num_files = config.connections_max + 6 * num_workers + kOwnFiles;
     if (config.model.empty()) return needs;
+    exit_code = ExitCode::kModel;
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
     files.set_residual(config.residual);
     AFD_TRY(files.set_int4_rows(config.int4_rows));
+    exit_code = ExitCode::kUsage;
+    needs.weight_bytes = files.tensors().total_bytes();
+    if (needs.is_share_unknown) return needs;
     AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
-    needs.weight_bytes = files.tensors().total_bytes();
     return needs;
 }
 

@@ -10,6 +10,7 @@
 
 #include "daemon/afdd/machine_facts.h"
 #include "daemon/config/config.h"
+#include "daemon/program/exit_codes.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -25,16 +26,20 @@ struct Finding {
 
 // What the configuration asks of the machine.
 struct InstanceNeeds {
-    std::string numeric_class;     // That would be taken.
-    uint32_t num_threads = 0;      // Data threads of all workers that compute at once.
+    std::string numeric_class;  // That would be taken.
+    // Of a host that joins: which workers it gets is for the afdd that leads to say. Then threads
+    // and segments are 0.
+    bool is_share_unknown = false;
+    uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
     uint64_t num_files = 0;        // Open at once in afdd, at most.
     uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
     uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
     uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
 };
 
-// Errors: what an afdd of this configuration would say of it or of its model.
-Result<InstanceNeeds> needs_of(const Config& config);
+// Errors: what an afdd of this configuration would say of it or of its model; `exit_code` is then
+// that with which it would end.
+Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code);
 
 // One finding of each subject, in a fixed order.
 std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& needs);

@@ -118,7 +118,10 @@ std::optional<CommandLine> parse_command_line(int argc,
                  line.check_config,
                  "Print every value and where it comes from, look at the model, and exit");
     app.add_flag(
-        "--doctor", line.doctor, "Say what of this machine would hinder the instance, and exit");
+        "--doctor",
+        line.doctor,
+        "Say what of this machine would hinder the instance, and exit; as the instance would if "
+        "it could not start");
     app.add_flag("--json", line.json, "With --doctor: as a JSON array");
     std::map<std::string, std::string> values;
     for (const ConfigOption& option : config_options()) {

@@ -535,6 +535,10 @@ TEST(Afdctl, HelpFitsAScreenAndHasExamplesAndExitCodes) {
         EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 33) << result.out;
     }
     EXPECT_THAT(afdctl(server, {"--help"}).out, HasSubstr("Exit codes: 0 ok, 1 request failed"));
+    const std::string doctor = afdctl(server, {"doctor", "--help"}).out;
+    EXPECT_THAT(doctor,
+                HasSubstr("Exit codes are those of an afdd that was started so: 0 it could"));
+    EXPECT_THAT(doctor, HasSubstr("3 its model, 4 shared memory cannot be had"));
 }
 
 TEST(ExampleGenerate, StreamsFromARunningInstance) {

@@ -110,6 +110,10 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
         run_program({program("afdctl"), "doctor", "--", "--ffn-workers", "many"}, directory);
     EXPECT_EQ(wrong.exit_status, 2);
     EXPECT_THAT(wrong.output, HasSubstr("ffn_workers"));
+    const Outcome gone =
+        run_program({program("afdctl"), "doctor", "--", "--model", "/no/model"}, directory);
+    EXPECT_EQ(gone.exit_status, 3) << gone.output;
+    EXPECT_THAT(gone.output, HasSubstr("/no/model"));
     const std::string few = "ulimit -n 100; exec " + program("afdctl") + " doctor -- --demo";
     EXPECT_THAT(run_program({"/bin/sh", "-c", few}, directory).output,
                 HasSubstr("nofile     warning  100 open files"));

@@ -160,6 +160,68 @@ TEST(Doctor, NeedsNoModel) {
                 HasSubstr(" MiB available; what is needed depends on the model: give --model"));
 }
 
+// Goal: of an instance over several hosts only what runs here counts. Oracle: the sum over the
+// workers of this host, by hand.
+TEST(Doctor, CountsTheWorkersOfThisHost) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "none";
+    config.attention_workers = 2;
+    config.ffn_workers = 3;
+    config.attention_threads = 2;
+    config.ffn_threads = 5;
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> all = needs_of(config, exit_code);
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    EXPECT_EQ(all.value().num_threads, 2 * 2 + 3 * 5u);
+    config.attention_hosts = "b";
+    config.ffn_hosts = "local,b";
+    const Result<InstanceNeeds> here = needs_of(config, exit_code);
+    ASSERT_TRUE(here.ok()) << here.error().message;
+    EXPECT_EQ(here.value().num_threads, 2 * 5u);
+}
+
+// Goal: who joins is told that its share is not known, instead of numbers that are another's.
+TEST(Doctor, DoesNotKnowTheShareOfAHostThatJoins) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "0;1";  // Of as many workers as it may get, and not of those of the leader.
+    config.attention_workers = 8;
+    config.ffn_workers = 8;
+    config.join = "node1:7000";
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> needs = needs_of(config, exit_code);
+    ASSERT_TRUE(needs.ok()) << needs.error().message;
+    const std::vector<Finding> findings = examine(good_machine(), needs.value());
+    const Finding cores = finding_of(findings, "cores");
+    EXPECT_EQ(cores.level, Level::kOk);
+    EXPECT_EQ(cores.text,
+              "4 allowed, data threads not known: the afdd that leads says which workers this host "
+              "gets");
+    EXPECT_THAT(finding_of(findings, "shm").text,
+                HasSubstr("what is needed depends on the workers that this host gets"));
+}
+
+// The exit code is that of an afdd: who looks at it can tell whom to ask.
+TEST(Doctor, EndsAsAnAfddWould) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "none";
+    config.attention_workers = 1;
+    config.ffn_workers = 1;
+    config.model = "/no/model";
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> no_model = needs_of(config, exit_code);
+    ASSERT_FALSE(no_model.ok());
+    EXPECT_EQ(exit_code, ExitCode::kModel);
+    EXPECT_THAT(no_model.error().message, HasSubstr("/no/model"));
+    config.pin = "0;x";
+    const Result<InstanceNeeds> no_cores = needs_of(config, exit_code);
+    ASSERT_FALSE(no_cores.ok());
+    EXPECT_EQ(exit_code, ExitCode::kUsage);
+    EXPECT_THAT(no_cores.error().message, HasSubstr("'x' is not a list of cores"));
+}
+
 TEST(Doctor, ReadsThisMachine) {
     const MachineFacts facts = read_machine();
     EXPECT_GT(facts.num_cores, 0u);
