@@ -14,12 +14,18 @@
 namespace afd::daemon {
 namespace {
 
+std::string kib_text(uint64_t bytes) {
+    constexpr uint64_t kExactBelow = 10 * 1024;
+    return bytes < kExactBelow ? fmt::format("{} bytes", bytes)
+                               : fmt::format("{:.1f} KiB", static_cast<double>(bytes) / 1024);
+}
+
 std::string summary(const model::ModelConfig& config) {
     model::QuantisationConfig weights = config.quantisation;
     weights.kv = ops::KvDtype::kBf16;
     const uint64_t kv_bytes = model::kv_shape(config).bytes_per_token();
     const std::string kv = config.quantisation.kv == ops::KvDtype::kBf16
-                               ? fmt::format("{} KiB of KV cache a token", kv_bytes / 1024)
+                               ? kib_text(kv_bytes) + " of KV cache a token"
                                : fmt::format("{} bytes of KV cache a token, {}",
                                              kv_bytes,
                                              ops::name_of(config.quantisation.kv));
@@ -43,12 +49,13 @@ std::string window_line(const model::ModelConfig& config) {
     if (const auto windows = model::LayerWindows::of(config); windows.window > 0) {
         return fmt::format(
             "# model: {} of its layers see no more than {} positions; of these a sequence holds at "
-            "most {} tokens of KV cache at a time, {} KiB\n",
+            "most {} tokens of KV cache at a time, {}\n",
             windows.num_windowed(),
             windows.window,
             model::held_blocks(config.context_length, windows.window) * model::kKvBlockTokens,
-            model::held_blocks(config.context_length, windows.window) * model::kKvBlockTokens *
-                windows.num_windowed() * model::kv_shape(config).layer_bytes_per_token / 1024);
+            kib_text(model::held_blocks(config.context_length, windows.window) *
+                     model::kKvBlockTokens * windows.num_windowed() *
+                     model::kv_shape(config).layer_bytes_per_token));
     }
     if (window == 0) return "";
     return fmt::format(
