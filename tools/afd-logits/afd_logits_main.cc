@@ -68,16 +68,19 @@ Result<std::vector<int32_t>> read_ids(const std::string& path) {
     return ids;
 }
 
+std::string names_of(std::span<const ops::NumericClass> classes) {
+    std::string names = "auto";
+    for (const ops::NumericClass one : classes) names += ", " + std::string(ops::name_of(one));
+    return names;
+}
+
 Result<ops::NumericClass> choose_class(const std::string& name) {
     if (name == "auto") return ops::best_numeric_class();
     const auto numeric_class = ops::parse_numeric_class(name);
     if (numeric_class && ops::supported(*numeric_class)) return *numeric_class;
-    std::string known;
-    for (const ops::NumericClass supported : ops::supported_numeric_classes()) {
-        known += (known.empty() ? "" : ", ") + std::string(ops::name_of(supported));
-    }
     return Error{Code::kInvalidArgument,
-                 "--numeric-class " + name + ": this machine supports auto, " + known};
+                 "--numeric-class " + name + ": this machine supports " +
+                     names_of(ops::supported_numeric_classes())};
 }
 
 Result<Computed> local_logits(const model::ModelFiles& files,
@@ -170,7 +173,7 @@ int main_with(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--numeric-class",
                    options.numeric_class,
-                   "Fast path: auto, portable, avx2, avx512 or avx512-bf16")
+                   "Fast path: " + names_of(ops::numeric_classes()))
         ->excludes(reference)
         ->capture_default_str();
     app.add_option(
