@@ -122,6 +122,47 @@ def test_bf16_is_rounded_half_to_even_and_back_exactly():
     assert np.isnan(afd.bf16(np.float32([np.nan])).float32()).all()
 
 
+# Goal: numbers that fp32 does not hold are rounded once, not first to fp32. Oracle: the middle
+# between two neighbours, the even one of which is right, and what lies next to it on either side.
+@pytest.mark.parametrize("dtype", ["f8", "g", "i8", "u8", "i4", ">f8", "f4"])
+def test_bf16_of_wide_numbers_is_rounded_once(dtype):
+    is_whole = np.dtype(dtype).kind in "iu"
+    largest = {"i8": 62, "u8": 63, "i4": 30}.get(dtype, 120)
+    exponents = np.arange(26 if is_whole else -120, largest)
+    low = (exponents + 127).astype(np.uint16) << 7 | np.arange(len(exponents), dtype=np.uint16) % 128
+    middle = np.ldexp(1 + (low % 128 + 0.5) / 128, exponents).astype(np.longdouble)
+    step = 1 if is_whole else np.spacing(middle.astype(dtype)).astype(np.longdouble)
+    even = low + low % 2
+    signs = (0, 0x8000) if dtype != "u8" else (0,)
+    for sign in signs:
+        for numbers, wanted in ((middle - step, low), (middle, even), (middle + step, low + 1)):
+            made = afd.bf16((-numbers if sign else numbers).astype(dtype))
+            np.testing.assert_array_equal(np.asarray(made), wanted | sign)
+
+
+def test_bf16_of_what_is_beyond_fp32_is_infinite_or_zero_and_says_nothing():
+    numbers = np.float64([1e300, -1e300, 1e-300, -1e-300, np.inf, 3.4e38,
+                          np.nextafter(2.0, 0) * 2.0 ** 127])
+    with np.errstate(all="raise"):
+        made = np.asarray(afd.bf16(numbers))
+    assert made.tolist() == [0x7F80, 0xFF80, 0, 0x8000, 0x7F80, 0x7F80, 0x7F80]
+    assert np.isnan(afd.bf16(np.float64([np.nan])).float32()).all()
+
+
+def test_bf16_takes_bits_in_either_byte_order():
+    bits = np.array([0x3F80, 0xC000], np.uint16)
+    made = afd.bf16(bits.astype(">u2"))
+    assert made.dtype == np.uint16 and made.float32().tolist() == [1, -2]
+    assert np.shares_memory(afd.bf16(bits), bits)
+
+
+def test_bf16_of_a_single_number_is_an_array_without_axes():
+    for value in (np.float64(1.5), 1.5, np.float32(1.5), np.uint16(0x3FC0), np.array(1.5)):
+        made = afd.bf16(value)
+        assert isinstance(made, afd.BFloat16) and made.shape == ()
+        assert made.float32().dtype == np.float32 and made.float32() == 1.5
+
+
 def test_bf16_results_are_bf16_for_other_libraries():
     x = afd.bf16(np.eye(2, dtype=np.float32))
     result = afd.moe_init_routing_v3(x, np.array([[0], [0]], np.int32), expert_num=1).expanded_x
