@@ -50,7 +50,9 @@ def default_of(attribute: dict) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """An attribute as JSON has it."""
+    """An attribute as JSON has it. An array without axes is its number."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -183,6 +185,9 @@ class Call:
 
 def _options(reference: bool = False, num_threads: int = 1, numeric_class: str | None = None,
              memory_max: int = 0) -> dict:
+    if numeric_class is not None and not isinstance(numeric_class, str):
+        raise InvalidArgument(f"numeric_class is a {type(numeric_class).__name__}; it must be a "
+                              f"string, one of {', '.join(numeric_classes())}", "numeric_class")
     return {"reference": bool(reference), "numeric_class": numeric_class,
             "num_threads": _number("num_threads", num_threads, _THREADS_MAX),
             "memory_max": _number("memory_max", memory_max, _MEMORY_MAX)}

@@ -102,6 +102,17 @@ def test_outputs_can_be_the_callers_own_memory():
     assert refused.value.parameter == "expanded_x"
 
 
+def test_an_array_without_axes_is_a_number_as_an_attribute():
+    x, ids = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([[1], [0]], np.int32)
+    plain = afd.moe_init_routing_v3(x, ids, expert_num=2, active_expert_range=[0, 2])
+    arrays = afd.moe_init_routing_v3(
+        x, ids, expert_num=np.array(2), active_expert_range=np.array([0, 2]),
+        expert_tokens_num_flag=np.array(False), num_threads=np.array(1, np.uint8))
+    np.testing.assert_array_equal(plain.expanded_x, arrays.expanded_x)
+    with pytest.raises(afd.InvalidArgument, match="quant_mode is 5; allowed are -1, 0, 1"):
+        afd.moe_init_routing_v3(x, ids, expert_num=2, quant_mode=np.array(5))
+
+
 def test_bf16_is_rounded_half_to_even_and_back_exactly():
     random = np.random.default_rng(1)
     bits = random.integers(0, 2 ** 32, 100_000, np.uint32)

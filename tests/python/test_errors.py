@@ -39,6 +39,10 @@ def test_names_values_and_kinds():
         "expert_idx")
     assert refused(scale=np.ones(2, np.float64))[1] == "scale"
     assert refused(numeric_class="vax")[0].startswith("numeric_class is vax; allowed are portable")
+    for value, kind in ((3, "int"), (b"avx2", "bytes"), (["avx2"], "list")):
+        text, parameter = refused(numeric_class=value)
+        assert text.startswith(f"numeric_class is a {kind}; it must be a string, one of portable")
+        assert parameter == "numeric_class"
     assert refused(num_threads=5000) == ("num_threads is 5000; allowed are 0 to 1024",
                                          "num_threads")
     assert refused(operator=afd.mla_prolog_v3, token_x=X, qc_qr_scale=float("nan")) == (
