@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from afd._errors import InvalidArgument, NotFound
+from afd._errors import InvalidArgument, NotFound, ResourceExhausted
 
 BYTES = 1024
 FLAG_EMPTY = 0
@@ -177,9 +177,13 @@ def segment(name: str, *, create: int = 0) -> np.ndarray:
 
     It stays mapped as long as the array or a view of it lives; unlink_segment() takes the name.
     The daemon's segments are links to memory files; such a link is followed only to one of this
-    user that is sealed, so that nobody can shorten what is mapped.
+    user that is sealed, so that nobody can shorten what is mapped. Errors: FileExistsError: `create`,
+    and the name is taken; NotFound, InvalidArgument; ResourceExhausted: no memory, and no name.
     """
     path = _path_of(name)
+    if not isinstance(create, (int, np.integer)) or not 0 <= create < 2 ** 63:
+        raise InvalidArgument(f"create is {create!r}; it must be a number of bytes below 2^63",
+                              "create")
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
     try:
         handle = _open(path, flags)
@@ -194,6 +198,14 @@ def segment(name: str, *, create: int = 0) -> np.ndarray:
         if os.fstat(handle).st_size == 0:
             raise InvalidArgument(f"segment {name} has no bytes", "name")
         return np.frombuffer(mmap.mmap(handle, 0), np.uint8)
+    except BaseException as error:
+        if create:
+            os.unlink(path)
+        if isinstance(error, OSError):
+            raise ResourceExhausted(f"segment {name}{f' of {create} bytes' if create else ''} "
+                                    f"cannot be mapped: {error.strerror}",
+                                    "create" if create else "name") from error
+        raise
     finally:
         os.close(handle)
 

@@ -3,7 +3,9 @@
 
 Oracle of the layout: the offsets of docs/wire.md, written out; of the processes: NumPy.
 """
+import errno
 import fcntl
+import mmap
 import os
 import subprocess
 import sys
@@ -77,6 +79,30 @@ def test_segments_are_shared_between_processes():
         afd.segment(name)
     with pytest.raises(afd.InvalidArgument, match="one word after a slash"):
         afd.segment("/../etc/passwd")
+
+
+# Goal: what could not be made leaves no name, which the next try would find taken. Method: there is
+# no memory, or no place for it in the process. Oracle: /dev/shm.
+@pytest.mark.parametrize("module, function", [(os, "posix_fallocate"), (mmap, "mmap")])
+def test_a_segment_that_cannot_be_made_leaves_nothing(monkeypatch, module, function):
+    def refuse(*_arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    name = f"/afd-pytest-none{os.getpid()}"
+    monkeypatch.setattr(module, function, refuse)
+    with pytest.raises(afd.ResourceExhausted, match=f"segment {name} of 4096 bytes cannot be "
+                                                    "mapped: No space left on device") as error:
+        afd.segment(name, create=4096)
+    assert error.value.parameter == "create"
+    assert not os.path.lexists("/dev/shm" + name)
+    monkeypatch.undo()
+    afd.segment(name, create=4096)
+    afd.unlink_segment(name)
+    for create in (-1, 2 ** 63, "4096", 4.5):
+        with pytest.raises(afd.InvalidArgument, match="it must be a number of bytes below") as error:
+            afd.segment(name, create=create)
+        assert error.value.parameter == "create"
+    assert not os.path.lexists("/dev/shm" + name)
 
 
 def test_a_link_is_followed_only_to_a_sealed_memory_file():
