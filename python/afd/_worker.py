@@ -39,7 +39,7 @@ class FfnWorker:
         with afd.FfnWorker("demo", rank=1) as worker:
             ...                            # the weights of worker.held_experts(...)
             worker.ready()
-            for batch in worker.batches():
+            for batch in worker.batches(hidden_size):
                 worker.give_back(batch, rows)     # [rows, H] for batch.x, in its order
 
     Segments come by descriptors and are arrays: window and control, and those of the sessions. It

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An FFN worker of a running afdd, beside workers in C++, for models whose experts are bf16.
+"""An FFN worker of a running afdd, beside workers in C++, for models of DeepSeek's layout in bf16.
 
-    afdd --demo --ffn-workers 2 --dispatch window --spawn false        and its other workers, then
-    live_ffn_worker.py INSTANCE RANK
+    afdd --demo --ffn-workers 2 --dispatch window --numeric-class avx2 --spawn false
+    live_ffn_worker.py INSTANCE RANK                              behind the other workers
 
 The second product is NumPy's, in the order of the numeric classes portable, avx2 and avx512: the
 bits are those of a worker in C++. In the other classes its sums are rounded in other places.

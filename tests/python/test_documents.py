@@ -83,6 +83,22 @@ def test_a_call_takes_the_arguments_of_the_prototype(name, text):
             assert parameters[argument].default == default, argument
 
 
+def test_the_example_of_a_worker_calls_what_there_is():
+    """In the docstring of afd.FfnWorker. Oracle: the signatures."""
+    text = "\n".join(re.findall(r"^        .*$", afd.FfnWorker.__doc__, re.M))
+    calls = [node for node in ast.walk(ast.parse(textwrap.dedent(text)))
+             if isinstance(node, ast.Call)]
+    names = set()
+    for call in calls:
+        name = call.func.attr
+        target = afd.FfnWorker if name == "FfnWorker" else getattr(afd.FfnWorker, name)
+        itself = [] if name == "FfnWorker" else [None]
+        inspect.signature(target).bind(*itself, *call.args,
+                                       **{keyword.arg: keyword.value for keyword in call.keywords})
+        names.add(name)
+    assert names == {"FfnWorker", "ready", "batches", "give_back"}
+
+
 @pytest.mark.parametrize("listing", LISTINGS)
 def test_a_listing_runs_as_it_stands(listing, monkeypatch, capsys):
     for name, module in stand_ins().items():

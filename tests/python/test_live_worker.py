@@ -21,6 +21,9 @@ import afd
 BIN = pathlib.Path(os.environ["AFD_BIN_DIR"])
 EXAMPLE = pathlib.Path(__file__).parents[2] / "python" / "examples" / "live_ffn_worker.py"
 PATIENCE = 240.0
+# How afdd is started where the example is shown.
+SHOWN = re.findall(r"^ +(afdd .*--spawn false)$", "\n".join(
+    path.read_text(encoding="utf-8") for path in (EXAMPLE, EXAMPLE.parents[1] / "README.md")), re.M)
 PROMPTS = ("Once upon a time", "The little dog " * 20, "A")
 
 
@@ -34,7 +37,8 @@ class Instance:
                             "XDG_CACHE_HOME": str(folder)}
         self.processes = [self.start(
             BIN / "afdd", "--demo", "--instance", self.name, "--spawn", "false", "--ffn-workers",
-            str(len(ffn)), "--numeric-class", "portable",
+            str(len(ffn)),
+            *(() if "--numeric-class" in flags else ("--numeric-class", "portable")),
             *(() if "--dispatch" in flags else ("--dispatch", "window")), *flags)]
         self.wait_for("afdd waits for its workers",
                       lambda: "waiting for workers that are started by hand" in self.said())
@@ -154,6 +158,19 @@ def test_a_killed_worker_of_either_kind_is_replaced_by_one_of_the_other(
     assert tokens == expected
     instance.stop()
     assert instance.ffn[1].returncode == 0, instance.said()
+
+
+# Goal: who follows the README gets the bits. Oracle: as above, in the class that is shown.
+def test_the_class_that_is_shown_is_one_whose_bits_the_example_has(start):
+    first, second = SHOWN
+    assert first == second
+    shown = re.search(r" --numeric-class (\S+)", first)
+    assert shown, f"in the class of this machine the example may have other bits: {first}"
+    if shown[1] not in afd.numeric_classes():
+        pytest.skip(f"this processor has no {shown[1]}")
+    flags = ("--numeric-class", shown[1])
+    expected = replies(start("cpp", ["c++", "c++"], *flags))
+    assert replies(start("mixed", ["c++", "python"], *flags)) == expected
 
 
 @pytest.mark.parametrize("flags, option", [
