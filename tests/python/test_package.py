@@ -3,13 +3,16 @@
 import os
 import pathlib
 import re
+import shlex
 import shutil
+import site
 import subprocess
 import sys
 
 import afd
 
 ROOT = pathlib.Path(__file__).parents[2]
+README = (ROOT / "python" / "README.md").read_text(encoding="utf-8")
 USE = ("import numpy, afd; r = afd.moe_gating_top_k(numpy.eye(3, dtype='f4'), k=1); "
        "assert r.expert_idx.ravel().tolist() == [0, 1, 2]; "
        "from afd._messages import messages; messages('control', 'Welcome'); print(afd.__file__)")
@@ -24,13 +27,37 @@ def run(*arguments, **environment):
     return done.stdout
 
 
-def test_pip_installs_it_from_the_source(tmp_path):
-    # The build writes beside the sources; of this tree's library, which is not built again.
-    source = tmp_path / "source"
+def shown(program):
+    """The words of the README's command of that name."""
+    line, = re.findall(rf"^    {program} .*$", README, re.M)
+    return shlex.split(line, comments=True)
+
+
+def copy_source(folder):
+    """The build writes beside the sources."""
+    source = folder / "source"
     shutil.copytree(ROOT / "python", source / "python",
                     ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+# Goal: the README's command, word by word but for its two folders, needs no network. Method: there
+# is no index, so that what pip would fetch fails; of this tree's library, which is not built again.
+def test_pip_installs_it_as_the_readme_says(tmp_path):
+    source = copy_source(tmp_path)
+    words = ["~/afd-python", "."]
+    assert [word for word in shown("pip") if word in words] == words
+    places = dict(zip(words, (str(tmp_path / "site"), str(source))))
+    run(sys.executable, "-m", *(places.get(word, word) for word in shown("pip")),
+        AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"], PIP_NO_INDEX="1")
+    where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(tmp_path / "site"))
+    assert where.strip() == str(tmp_path / "site" / "afd" / "__init__.py")
+
+
+def test_pip_installs_it_from_the_source(tmp_path):
+    source = copy_source(tmp_path)
     run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
         "-w", tmp_path, source, AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"])
     wheel, = tmp_path.glob("*.whl")
@@ -50,9 +77,20 @@ def test_pip_installs_it_from_the_source(tmp_path):
 def test_cmake_installs_it_beside_the_library(tmp_path):
     run("cmake", "--install", os.environ["AFD_BUILD_DIR"], "--component", "python", "--prefix",
         tmp_path / "prefix")
-    package = tmp_path / "prefix/lib/python3/dist-packages"
+    package, = (tmp_path / "prefix").glob("lib/python*/*-packages")
     where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(package))
     assert where.strip() == str(package / "afd" / "__init__.py")
+
+
+# Goal: what is installed can be imported. Oracle: Python's own list of folders, with the prefix of
+# the README where the system's Python looks, and that of this Python where it is another.
+def test_cmake_installs_it_where_python_looks(tmp_path):
+    run("cmake", "--install", os.environ["AFD_BUILD_DIR"], "--component", "python", "--prefix",
+        tmp_path)
+    package, = tmp_path.glob("lib/python*/*-packages")
+    words = shown("cmake")
+    prefix = words[words.index("--prefix") + 1] if sys.prefix == "/usr" else sys.prefix
+    assert f"{prefix}/{package.relative_to(tmp_path)}" in site.getsitepackages()
 
 
 def test_the_versions_agree():
