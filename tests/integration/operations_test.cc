@@ -159,6 +159,16 @@ TEST(Service, TheUnitFitsAfdd) {
     EXPECT_THAT(help, HasSubstr("  2  the command line, environment, configuration file"));
     EXPECT_THAT(help, HasSubstr("  3  the model directory is missing"));
     EXPECT_EQ(settings["ExecStart"], "/usr/bin/afdd --config /etc/afd/afd.toml");
+    // Who asks the service is told to be its user, and where the socket is.
+    EXPECT_EQ(settings["RuntimeDirectoryMode"], "0700");
+    EXPECT_EQ(settings["Environment"].find("XDG_RUNTIME_DIR=/run "), 0u);
+    const std::string client = "sudo -u " + settings["User"] + " env XDG_RUNTIME_DIR=/run afdctl ";
+    for (const char* file : {"/../deploy/afdd.service", "/../docs/operations.md"}) {
+        std::ifstream stream(std::string(AFD_DEMO_MODEL) + file);
+        const std::string text{std::istreambuf_iterator<char>(stream),
+                               std::istreambuf_iterator<char>()};
+        EXPECT_THAT(text, HasSubstr(client)) << file;
+    }
 }
 
 // Goal: so do the unit of a host that joins and the configuration in its comment. Oracle: afdd's

@@ -52,11 +52,12 @@ class SlurmTest(unittest.TestCase):
             "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": cls.home,
             "XDG_RUNTIME_DIR": cls.home, "XDG_CACHE_HOME": cls.home}))
 
-    def submit(self, *options: str) -> int:
+    def submit(self, *options: str, export: str = "ALL") -> int:
         """Starts the job; its number, once it serves. It is gone when the test ends."""
         output = self.slurm.directory / "job-%j.out"
         said = self.slurm.call(
             "sbatch", "--parsable", "--nodes", str(NUM_NODES), "--output", str(output),
+            "--export", export,
             str(SOURCE / "deploy/afd.sbatch"), "--model", str(MODEL), "--ucx-devices", "lo",
             *options)
         job = int(said)
@@ -103,6 +104,17 @@ class SlurmTest(unittest.TestCase):
         self.slurm.wait_for(lambda: self.status_of("alone").get("state") == "ready",
                             "one host serves")
         self.assertEqual(answers, {self.answer_of(self.generate("alone"))})
+
+    def test_a_node_without_the_runtime_directory_serves_all_the_same(self) -> None:
+        """Who submits has it elsewhere. Oracle: the command that the job's output shows."""
+        for export, words in (("ALL", f"XDG_RUNTIME_DIR={self.home}"),
+                              ("ALL,XDG_RUNTIME_DIR=/nonexistent/run", "-u XDG_RUNTIME_DIR")):
+            job = self.submit(export=export)
+            shown, = re.findall(r"^on n1: (env .* status)$", self.log(job), re.MULTILINE)
+            self.assertEqual(shown, f"env {words} afdctl --instance job{job} status")
+            elsewhere = ["env", "XDG_RUNTIME_DIR=/nonexistent/login", *shown.split(), "--json"]
+            self.assertEqual(json.loads(self.slurm.call(*elsewhere))["state"], "ready")
+            self.end(job)
 
     def answer_of(self, text: str) -> str:
         """Without the times."""
