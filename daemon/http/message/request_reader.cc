@@ -8,6 +8,8 @@
 #include <boost/beast/core/string.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <cctype>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 #include "proto/arrived_body.h"
@@ -37,6 +39,7 @@ std::string text_of(boost::beast::string_view view) {
 
 struct RequestReader::Parser {
     http::request_parser<ArrivedBody> http;
+    HttpRequest request;  // All but its body, once the header is complete.
     bool wants_continue = false;
 };
 
@@ -91,45 +94,98 @@ bool RequestReader::begin() {
         return false;
     }
     parser_ = std::make_unique<Parser>();
-    parser_->http.eager(true);
+    // The header is looked at before anything behind it is read.
+    parser_->http.eager(false);
     parser_->http.header_limit(kHeaderBytesMax);
     parser_->http.body_limit(body_bytes_max_);
     return true;
 }
 
+// Beast bounds a header and the data of chunks, and nothing else of a body: it takes the line of a
+// chunk, and all trailers at once, when they are complete, whatever their size. So it never sees
+// more than a header's bytes; what does not fit is too large.
 void RequestReader::parse() {
-    const bool had_header = parser_->http.is_header_done();
     size_t done = 0;
     while (done < in_.size() && !parser_->http.is_done()) {
-        boost::beast::error_code error;
-        const size_t size =
-            parser_->http.put(boost::asio::buffer(in_.data() + done, in_.size() - done), error);
-        done += size;
-        if (error == http::error::need_more) break;
-        if (error == http::error::body_limit) {
-            refuse(413,
-                   "body_too_large",
-                   fmt::format("the body has more than {} bytes (http_body_kib)", body_bytes_max_));
-            return;
+        const bool had_header = parser_->http.is_header_done();
+        const std::string_view part = std::string_view(in_).substr(done, kHeaderBytesMax);
+        const std::optional<size_t> size = put(part);
+        if (!size) return;
+        done += *size;
+        if (!had_header && parser_->http.is_header_done()) {
+            take_header();
+            if (refusal_) return;
         }
-        if (error == http::error::bad_version) {
-            refuse(505, "", "only HTTP/1.1 and HTTP/1.0 are served");
-            return;
-        }
-        if (error) {
-            refuse(400, "", "malformed HTTP: " + error.message());
-            return;
-        }
-        if (size == 0) break;
+        if (*size > 0) continue;
+        if (part.size() < kHeaderBytesMax) break;
+        refuse(431,
+               "header_too_large",
+               fmt::format("the line of a chunk, or what stands behind the last one, has more than "
+                           "{} bytes",
+                           kHeaderBytesMax));
+        return;
     }
     in_.erase(0, done);
-    if (had_header || !parser_->http.is_header_done()) return;
+    const auto& message = parser_->http.get();
+    if (parser_->http.is_done() &&
+        static_cast<size_t>(std::distance(message.begin(), message.end())) > kHeadersMax) {
+        refuse(431,
+               "header_too_large",
+               fmt::format("there are more than {} header lines, with those behind the body",
+                           kHeadersMax));
+    }
+}
+
+std::optional<size_t> RequestReader::put(std::string_view bytes) {
+    boost::beast::error_code error;
+    size_t size = 0;
+    // A field of 64 KiB is std::length_error. None gets here; what else Beast may not take costs
+    // this request only.
+    try {
+        size = parser_->http.put(boost::asio::buffer(bytes.data(), bytes.size()), error);
+    } catch (const std::exception& thrown) {
+        refuse(400, "", std::string("malformed HTTP: ") + thrown.what());
+        return std::nullopt;
+    }
+    if (!error || error == http::error::need_more) return size;
+    if (error == http::error::body_limit) {
+        refuse(413,
+               "body_too_large",
+               fmt::format("the body has more than {} bytes (http_body_kib)", body_bytes_max_));
+    } else if (error == http::error::bad_version) {
+        refuse(505, "", "only HTTP/1.1 and HTTP/1.0 are served");
+    } else {
+        refuse(400, "", "malformed HTTP: " + error.message());
+    }
+    return std::nullopt;
+}
+
+// The header is complete, and nothing of the body is read.
+void RequestReader::take_header() {
     const auto& head = parser_->http.get();
     if (head.version() == 11 && head.count(http::field::host) != 1) {
         refuse(400, "", "an HTTP/1.1 request has exactly one Host header");
-    } else if (boost::beast::iequals(head[http::field::expect], "100-continue")) {
-        parser_->wants_continue = !parser_->http.is_done();
+        return;
     }
+    parser_->wants_continue = !parser_->http.is_done() &&
+                              boost::beast::iequals(head[http::field::expect], "100-continue");
+    HttpRequest& request = parser_->request;
+    request.method = text_of(head.method_string());
+    const std::string target = text_of(head.target());
+    const size_t mark = std::min(target.find('?'), target.size());
+    request.path = target.substr(0, mark);
+    if (mark < target.size()) request.query = target.substr(mark + 1);
+    request.host = text_of(head[http::field::host]);
+    request.authorization = text_of(head[http::field::authorization]);
+    request.content_type = text_of(head[http::field::content_type]);
+    request.accept = text_of(head[http::field::accept]);
+    request.origin = text_of(head[http::field::origin]);
+    request.request_id = text_of(head["X-Request-Id"]);
+    request.last_event_id = text_of(head["Last-Event-ID"]);
+    request.has_content_encoding = head.count(http::field::content_encoding) > 0;
+    request.is_http_1_1 = head.version() == 11;
+    request.keeps_alive = head.keep_alive();
+    parser_->http.eager(true);
 }
 
 bool RequestReader::take_continue() {
@@ -137,24 +193,8 @@ bool RequestReader::take_continue() {
 }
 
 HttpRequest RequestReader::take() {
-    auto& message = parser_->http.get();
-    HttpRequest request;
-    request.method = text_of(message.method_string());
-    const std::string target = text_of(message.target());
-    const size_t mark = std::min(target.find('?'), target.size());
-    request.path = target.substr(0, mark);
-    if (mark < target.size()) request.query = target.substr(mark + 1);
-    request.host = text_of(message[http::field::host]);
-    request.authorization = text_of(message[http::field::authorization]);
-    request.content_type = text_of(message[http::field::content_type]);
-    request.accept = text_of(message[http::field::accept]);
-    request.origin = text_of(message[http::field::origin]);
-    request.request_id = text_of(message["X-Request-Id"]);
-    request.last_event_id = text_of(message["Last-Event-ID"]);
-    request.has_content_encoding = message.count(http::field::content_encoding) > 0;
-    request.is_http_1_1 = message.version() == 11;
-    request.keeps_alive = message.keep_alive();
-    request.body = std::move(message.body());
+    HttpRequest request = std::move(parser_->request);
+    request.body = std::move(parser_->http.get().body());
     parser_.reset();
     if (in_.empty()) in_ = std::string();
     return request;

@@ -5,6 +5,9 @@
 // what is too large and refuses what Beast takes and a careful server does not: folded header
 // lines, an HTTP/1.1 request without Host, a hundred headers and more.
 //
+// Of a body in chunks the line of a chunk, and all that stands behind the last one (trailers), have
+// the limits of a header. Trailers are read over: they are no headers of the request.
+//
 // Requests come out one after the other, in the order of the bytes; what lies behind one waits. A
 // connection between requests holds no memory here. Pure: it knows no socket and no clock.
 
@@ -55,6 +58,9 @@ class RequestReader {
 
     bool begin();
     void parse();
+    // How many of the bytes are taken; none: it is refused.
+    std::optional<size_t> put(std::string_view bytes);
+    void take_header();
     HttpRequest take();
     void refuse(int status, std::string code, std::string message);
 

@@ -109,6 +109,13 @@ std::vector<BadRequest> answered_requests() {
     return {
         {"Garbage", "\x01\x02\x03", 400, "no HTTP request", true},
         {"FoldedHeader", "GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", 400, "folded", true},
+        {"LongTrailer",
+         "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+         "2\r\n{}\r\n0\r\nA: " +
+             std::string(70'000, 'x') + "\r\n\r\n",
+         431,
+         "behind the last one, has more than 16384 bytes",
+         true},
         {"TooLarge", post(std::string(200'001, ' ')), 413, "more than 200000 bytes", true},
         {"UnknownPath", "GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, "no /nope", false},
         {"WrongMethod",

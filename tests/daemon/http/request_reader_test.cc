@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -30,9 +31,36 @@ struct BadBytes {
     const char* message;
 };
 
+// What is wrong in a body of chunks, and in how it is announced.
+std::vector<BadBytes> refusals_of_chunks() {
+    const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: a\r\n";
+    const std::string chunked = post + "Transfer-Encoding: chunked\r\n\r\n";
+    return {
+        {"LongChunkedBody", chunked + "3e9\r\n", 413, "more than 1000 bytes (http_body_kib)"},
+        {"BadChunk", chunked + "xyz\r\n", 400, "malformed HTTP"},
+        // Beast throws at a field of 64 KiB.
+        {"LongTrailer",
+         chunked + "1\r\na\r\n0\r\nA: " + std::string(70'000, 'x') + "\r\n\r\n",
+         431,
+         "behind the last one, has more than 16384 bytes"},
+        {"TrailersWithoutEnd",
+         chunked + "1\r\na\r\n0\r\n" + repeated("A:\r\n", 50'000),
+         431,
+         "behind the last one, has more than 16384 bytes"},
+        {"ManyTrailers",
+         chunked + "1\r\na\r\n0\r\n" + repeated("A:\r\n", 99) + "\r\n",
+         431,
+         "more than 100 header lines, with those behind the body"},
+        {"LongLineOfAChunk",
+         chunked + "1;a=" + std::string(20'000, 'x') + "\r\na\r\n0\r\n\r\n",
+         431,
+         "the line of a chunk, or what"},
+    };
+}
+
 std::vector<BadBytes> refusals() {
     const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: a\r\n";
-    return {
+    std::vector<BadBytes> all = {
         {"TlsHello", "\x16\x03\x01\x02\x00", 400, "without TLS"},
         {"NoVersion", "GET /\r\n\r\n", 400, "malformed HTTP: bad"},
         {"Http2Preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "only HTTP/1.1"},
@@ -60,17 +88,14 @@ std::vector<BadBytes> refusals() {
          400,
          "malformed HTTP: bad Content"},
         {"LongBody", post + "Content-Length: 1001\r\n\r\n", 413, "more than 1000 bytes (http_body"},
-        {"LongChunkedBody",
-         post + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n",
-         413,
-         "more than 1000 bytes (http_body_kib)"},
-        {"BadChunk", post + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "malformed HTTP"},
         {"LongHeader", "GET /" + std::string(20000, 'a'), 431, "more than 16384 bytes"},
         {"ManyHeaders",
          "GET / HTTP/1.1\r\nHost: a\r\n" + repeated("A: b\r\n", 200) + "\r\n",
          431,
          "more than 100 header lines"},
     };
+    for (const BadBytes& refusal : refusals_of_chunks()) all.push_back(refusal);
+    return all;
 }
 
 TEST(RequestReader, RefusesWithTheStatusAndTheReason) {
@@ -155,6 +180,32 @@ TEST(RequestReader, GivesTheSameByteByByte) {
         ASSERT_FALSE(reader.refusal()) << reader.refusal()->message;
     }
     expect_the_two(requests);
+}
+
+// Goal: what stands behind a body is read over, as much as there may be of it. Method: trailers
+// that would be headers of weight, beside one and ahead of another request. Oracle: the requests.
+TEST(RequestReader, TrailersAreNoHeaders) {
+    const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const std::string trailers = "Authorization: Bearer k\r\nHost: b\r\nConnection: close\r\nA: " +
+                                 std::string(RequestReader::kHeaderBytesMax - 100, 'x') +
+                                 "\r\n\r\n";
+    for (const size_t first_bytes : {size_t{1}, head.size(), head.size() + 7, size_t{100'000}}) {
+        const std::string bytes =
+            head + "2\r\nab\r\n0\r\n" + trailers + "GET /live HTTP/1.1\r\nHost: a\r\n\r\n";
+        RequestReader reader(kBodyBytesMax);
+        reader.append(bytes.substr(0, first_bytes));
+        std::optional<HttpRequest> request = reader.next();
+        reader.append(bytes.substr(std::min(first_bytes, bytes.size())));
+        if (!request) request = reader.next();
+        ASSERT_TRUE(request) << first_bytes << ": " << reader.refusal()->message;
+        EXPECT_EQ(request->body, "ab");
+        EXPECT_EQ(request->host, "a");
+        EXPECT_EQ(request->authorization, "");
+        EXPECT_TRUE(request->keeps_alive);
+        const std::optional<HttpRequest> next = reader.next();
+        ASSERT_TRUE(next) << first_bytes;
+        EXPECT_EQ(next->path, "/live");
+    }
 }
 
 TEST(RequestReader, CountsWhatItHolds) {

@@ -72,6 +72,12 @@ MALFORMED = [
      "header_too_large"),
     ("a thousand headers", b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n" * 1000 + b"\r\n", 431,
      "header_too_large"),
+    ("a trailer of 64 KiB", chunked(b"2\r\n{}\r\n0\r\nA: " + b"b" * 65534 + b"\r\n\r\n"), 431,
+     "header_too_large"),
+    ("a thousand trailers", chunked(b"2\r\n{}\r\n0\r\n" + b"A: b\r\n" * 1000 + b"\r\n"), 431,
+     "header_too_large"),
+    ("a long line of a chunk", chunked(b"2;a=" + b"b" * 20000 + b"\r\n{}\r\n0\r\n\r\n"), 431,
+     "header_too_large"),
     # Half a request; its rest never comes.
     ("half a request line", b"GET /li", 408, "request_timeout"),
     ("LF only", b"GET /live HTTP/1.1\nHost: localhost\n\n", 408, "request_timeout"),
