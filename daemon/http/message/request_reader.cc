@@ -167,6 +167,15 @@ void RequestReader::take_header() {
         refuse(400, "", "an HTTP/1.1 request has exactly one Host header");
         return;
     }
+    // Beast takes a request in any other encoding as one without a body. What comes next would then
+    // be a request to us, and its body to a proxy in front of us.
+    const auto encodings = head.equal_range(http::field::transfer_encoding);
+    if (!std::all_of(encodings.first, encodings.second, [](const auto& field) {
+            return boost::beast::iequals(field.value(), "chunked");
+        })) {
+        refuse(501, "", "a Transfer-Encoding other than 'chunked' is not served");
+        return;
+    }
     parser_->wants_continue = !parser_->http.is_done() &&
                               boost::beast::iequals(head[http::field::expect], "100-continue");
     HttpRequest& request = parser_->request;

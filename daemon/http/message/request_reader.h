@@ -3,7 +3,8 @@
 
 // RequestReader: the bytes of a connection, as HTTP/1.1 requests. Boost.Beast parses; this decides
 // what is too large and refuses what Beast takes and a careful server does not: folded header
-// lines, an HTTP/1.1 request without Host, a hundred headers and more.
+// lines, an HTTP/1.1 request without Host, a Transfer-Encoding that is not chunks alone, a hundred
+// headers and more.
 //
 // Of a body in chunks the line of a chunk, and all that stands behind the last one (trailers), have
 // the limits of a header. Trailers are read over: they are no headers of the request.

@@ -116,6 +116,12 @@ std::vector<BadRequest> answered_requests() {
          431,
          "behind the last one, has more than 16384 bytes",
          true},
+        {"OtherEncoding",
+         "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n"
+         "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
+         501,
+         "other than 'chunked'",
+         true},
         {"TooLarge", post(std::string(200'001, ' ')), 413, "more than 200000 bytes", true},
         {"UnknownPath", "GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, "no /nope", false},
         {"WrongMethod",

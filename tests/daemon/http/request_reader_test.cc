@@ -55,6 +55,26 @@ std::vector<BadBytes> refusals_of_chunks() {
          chunked + "1;a=" + std::string(20'000, 'x') + "\r\na\r\n0\r\n\r\n",
          431,
          "the line of a chunk, or what"},
+        {"OtherEncoding",
+         post + "Transfer-Encoding: identity\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+         501,
+         "other than 'chunked'"},
+        {"AlmostChunked",
+         post + "Transfer-Encoding: xchunked\r\n\r\n",
+         501,
+         "other than 'chunked'"},
+        {"CompressedChunks",
+         post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+         501,
+         "other than 'chunked'"},
+        {"TwoEncodings",
+         post + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+         501,
+         "other than 'chunked'"},
+        {"EncodingAndLength",
+         post + "Transfer-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab",
+         501,
+         "other than 'chunked'"},
     };
 }
 
@@ -140,7 +160,7 @@ TEST(RequestReader, RefusesByteByByteToo) {
 const std::string kTwoRequests =
     "POST /v1/completions?x=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n"
     "Content-Type: application/json\r\nX-Request-Id: mine\r\nContent-Length: 5\r\n\r\nhello"
-    "\r\nPOST /tokenize HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n"
+    "\r\nPOST /tokenize HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: Chunked\r\n\r\n"
     "3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\nTrailer: x\r\n\r\n"
     "GET /live HTTP/1.0\r\n\r\n";
 

@@ -54,6 +54,8 @@ MALFORMED = [
     ("a zero in the target", b"GET /\0 HTTP/1.1\r\n" + HOST + b"\r\n", 400, None),
     ("length and chunks", b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n"
      b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, None),
+    ("another encoding", b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: identity\r\n\r\n"
+     + GOOD, 501, None),
     ("two lengths", b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n",
      400, None),
     ("a negative length", b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n", 400, None),
