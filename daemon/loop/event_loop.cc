@@ -132,9 +132,11 @@ void FdWatcher::watch(int events) {
     }
     const auto on_poll = [](uv_poll_t* poll, int status, int ready) {
         auto* block = static_cast<Block*>(poll->data);
-        // An error of the watcher counts as readable: the read that follows meets it and says what
-        // it is.
-        if (!block->closed) block->callback(status < 0 ? UV_READABLE : ready);
+        // libuv watches no longer; were it remembered, the next watch() would change nothing.
+        if (status < 0) block->events = 0;
+        // Whoever reads or writes next meets the error and says what it is; which of the two that
+        // is, a watcher cannot know.
+        if (!block->closed) block->callback(status < 0 ? UV_READABLE | UV_WRITABLE : ready);
     };
     check(uv_poll_start(&block_->handle, events, on_poll), "uv_poll_start");
 }

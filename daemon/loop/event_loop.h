@@ -73,8 +73,9 @@ class NextTurn {
 
 class FdWatcher {
   public:
-    // `callback` gets UV_READABLE | UV_WRITABLE bits; errors and hang-ups arrive as UV_READABLE,
-    // so that a read reports them.
+    // `callback` gets UV_READABLE | UV_WRITABLE bits. A hang-up arrives as what is watched for, so
+    // that a read or a write reports it. So does an error, as both, and ends the watching until the
+    // next watch(), also if that is for the same events.
     FdWatcher(EventLoop& loop, int fd, std::function<void(int events)> callback);
     ~FdWatcher();
     FdWatcher(const FdWatcher&) = delete;

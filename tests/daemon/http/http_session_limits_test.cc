@@ -92,6 +92,27 @@ TEST_F(HttpSessionTest, LargeWholeAnswerIsNoSlowReader) {
     EXPECT_EQ(json::parse(answer.body)["choices"][3]["token_ids"].size(), 4000U);
 }
 
+// Goal: a session that only waits for its last bytes to leave ends when its client has gone.
+// Method: a whole answer to the last request of a connection, of which the client reads nothing
+// before it closes, which resets the connection. Oracle: the connection is gone, and a drain has
+// its end.
+TEST_F(HttpSessionTest, AClientThatResetsWhileItsLastAnswerWaitsIsGone) {
+    const auto client = connect(4096);
+    client->post(kCompletions,
+                 R"({"prompt":"a","max_tokens":4000,"logprobs":0,"return_token_ids":true})",
+                 "Connection: close\r\n");
+    const uint64_t id = next_admitted();
+    say(id, std::string(4000, 'x'));
+    end(id);
+    gateway_->drain();
+    run_for(loop_, 20, [] { return false; });
+    EXPECT_EQ(gateway_->num_connections(), 1U);
+    EXPECT_EQ(instance_.num_drains, 0) << "all of it has left: this tests nothing";
+    client->close();
+    EXPECT_TRUE(run_until(loop_, [&] { return gateway_->num_connections() == 0; }));
+    EXPECT_TRUE(run_until(loop_, [&] { return instance_.num_drains == 1; }));
+}
+
 struct BadRequest {
     const char* name;
     std::string bytes;
