@@ -20,6 +20,8 @@ client::Response response_of(const Error& error) {
 }  // namespace
 
 void ClientAnswers::send(ClientSession& client, const client::Response& response) {
+    // It may close as it is told: of two answers in a row the second finds it forgotten.
+    if (!client.is_open()) return;
     // Queued only. Writing comes at the end of a turn, once for all answers of a connection.
     client.send(response);
     if (std::find(waiting_.begin(), waiting_.end(), &client) == waiting_.end()) {

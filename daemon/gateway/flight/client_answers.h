@@ -16,6 +16,7 @@ namespace afd::daemon {
 
 class ClientAnswers {
   public:
+    // Nothing to a session that is closed.
     void send(ClientSession& client, const client::Response& response);
     // Not to a client that has cancelled. None of these to one that is gone, unless it may resume:
     // then it is kept.
@@ -28,7 +29,7 @@ class ClientAnswers {
     // Writes what was queued since the last call; the sessions that had something.
     std::vector<ClientSession*> flush();
 
-    // A session that is closed gets nothing more.
+    // The session is closed.
     void forget(const ClientSession& client);
 
   private:

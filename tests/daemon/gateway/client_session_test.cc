@@ -259,6 +259,35 @@ TEST_F(ClientSessionTest, DrainWaitsUntilTheClientHasReadItsAnswers) {
     EXPECT_TRUE(client.last(1)->has_finished());
 }
 
+// Goal: a session that closes as it is told something is not touched when it is destroyed. Method:
+// two Drains of one client, whose write at their end finds it gone. Oracle: nobody flushes it
+// later.
+TEST_F(ClientSessionTest, AClientThatDiesAsItsTwoDrainsEndIsForgotten) {
+    gateway_->on_attention_ready(0, 1 << 20);
+    MemorySession& other = MemorySession::open(*gateway_, "other");
+    MemorySession& drains = MemorySession::open(*gateway_, "drains");
+    bool is_destroyed = false;
+    drains.is_destroyed = &is_destroyed;
+    const uint64_t id = start(other, 1, 1);
+    for (const uint64_t request_id : {1, 2}) {
+        client::Request drain;
+        drain.set_request_id(request_id);
+        drain.mutable_drain();
+        drains.ask(drain);
+    }
+    drains.closes_in_flush = true;
+    say(id, "x");
+    end(id);
+    EXPECT_FALSE(drains.is_open());
+    EXPECT_FALSE(is_destroyed);
+    const int flushes = drains.num_flushes;
+    other.ask(ask_status(2));
+    EXPECT_EQ(drains.num_flushes, flushes);
+    EXPECT_TRUE(run_until(loop_, [&] { return is_destroyed; }));
+    other.ask(ask_status(3));
+    EXPECT_TRUE(other.last(3)->has_status());
+}
+
 // Goal: connections that do nothing keep nobody out, and those that do something are not closed for
 // others. Method: a gateway of three places, an idle time of 0 or of an hour. Oracle: who is
 // closed, and what they are told.
