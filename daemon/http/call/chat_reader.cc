@@ -9,6 +9,7 @@
 
 #include "daemon/http/call/tool_choice_reader.h"
 #include "model/chat/chat_template.h"
+#include "model/chat/chat_text.h"
 #include "model/chat/ordered_json.h"
 
 namespace afd::daemon {
@@ -62,7 +63,9 @@ void read_calls(FieldReader& fields, ChatMessage& message) {
         if (function != nullptr) {
             FieldReader inner(*function, call.path_of("function."));
             read.name = inner.text("name").value_or("");
-            read.arguments = inner.text("arguments").value_or("{}");
+            read.arguments = inner.text("arguments").value_or("");
+            // A call without arguments, as some clients and models write it.
+            if (model::strip(read.arguments).empty()) read.arguments = "{}";
             if (inner.error()) call.fail(*inner.error());
         }
         if (call.error()) fields.fail(*call.error());

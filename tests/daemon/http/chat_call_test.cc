@@ -87,6 +87,25 @@ TEST_F(ChatCallTest, AnEffortThatNobodyAsksForIsIgnored) {
     EXPECT_FALSE(call.prompts.at(0).keep_special_tokens());
 }
 
+// Clients send back what a model said, and some say nothing for the arguments of a function that
+// has none.
+TEST_F(ChatCallTest, ACallWithBlankArgumentsHasNone) {
+    use_chatml();
+    for (const char* arguments : {R"("")", R"(" \n")", "null", R"("{}")"}) {
+        const std::string body =
+            R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":null,)"
+            R"("tool_calls":[{"id":"a","type":"function","function":{"name":"now","arguments":)" +
+            std::string(arguments) +
+            R"(}}]},{"role":"tool","tool_call_id":"a","content":"12:00"}]})";
+        const ApiResult<GenerationCall> call = read_chat(body, model_);
+        const auto* error = std::get_if<ApiError>(&call);
+        ASSERT_EQ(error, nullptr) << arguments << ": " << error->message;
+        EXPECT_THAT(prompt_of(std::get<GenerationCall>(call)),
+                    HasSubstr(R"({"name": "now", "arguments": {}})"))
+            << arguments;
+    }
+}
+
 // A name that is no text once ended afdd, and with it the requests of all others.
 TEST_F(ChatCallTest, AToolWithoutANameIsRefused) {
     use_chatml();
