@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\n\r";
+constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 
 // name, then the block of JSON that the format puts behind it.
 std::optional<ChatEvent> read_deepseek_v3(std::string_view body) {
@@ -88,7 +89,13 @@ std::vector<ChatEvent> OutputParser::finish() {
             events);
     }
     pending_.clear();
+    num_searched_ = 0;
     return events;
+}
+
+void OutputParser::enter(State state) {
+    state_ = state;
+    num_searched_ = 0;
 }
 
 bool OutputParser::advance(std::vector<ChatEvent>& events) {
@@ -111,22 +118,28 @@ bool OutputParser::advance(std::vector<ChatEvent>& events) {
     return false;
 }
 
+// What is behind the blanks in front.
+std::string_view OutputParser::skip_blanks(std::string_view blanks) {
+    num_searched_ = std::min(pending_.find_first_not_of(blanks, num_searched_), pending_.size());
+    return std::string_view(pending_).substr(num_searched_);
+}
+
 bool OutputParser::advance_start() {
-    const std::string_view text = strip_left(pending_);
+    const std::string_view text = skip_blanks(kBlanksAtStart);
     if (text.starts_with(kThink)) {
         pending_ = std::string(text.substr(kThink.size()));
-        state_ = State::kThoughtStart;
+        enter(State::kThoughtStart);
         return true;
     }
     if (kThink.starts_with(text)) return false;
-    state_ = State::kContent;
+    enter(State::kContent);
     return true;
 }
 
 bool OutputParser::advance_blanks(State next) {
     pending_.erase(0, std::min(pending_.find_first_not_of(kBlanks), pending_.size()));
     if (pending_.empty()) return false;
-    state_ = next;
+    enter(next);
     return true;
 }
 
@@ -140,47 +153,53 @@ bool OutputParser::advance_text(ChatEvent::Kind kind,
         pending_.clear();
         return false;
     }
-    const size_t at = pending_.find(mark);
-    if (at != std::string::npos) {
-        add(kind, strip_right(std::string_view(pending_).substr(0, at), kBlanks), events);
+    const std::string_view text = pending_;
+    const size_t at = text.find(mark, num_searched_);
+    if (at != std::string_view::npos) {
+        add(kind, strip_right(text.substr(0, at), kBlanks), events);
         pending_.erase(0, at + mark.size());
-        state_ = next;
+        enter(next);
         return true;
     }
-    const size_t num_certain = pending_.size() - num_held(pending_, mark);
-    const size_t size =
-        strip_right(std::string_view(pending_).substr(0, num_certain), kBlanks).size();
-    add(kind, std::string_view(pending_).substr(0, size), events);
+    const size_t num_certain = text.size() - num_held(text, mark);
+    const size_t num_new =
+        strip_right(text.substr(num_searched_, num_certain - num_searched_), kBlanks).size();
+    const size_t size = num_new == 0 ? 0 : num_searched_ + num_new;
+    add(kind, text.substr(0, size), events);
     pending_.erase(0, size);
+    num_searched_ = num_certain - size;
     return false;
 }
 
 bool OutputParser::advance_call(std::vector<ChatEvent>& events) {
-    const size_t end = pending_.find(call_end_);
-    if (end == std::string::npos) return false;
+    const size_t end = pending_.find(call_end_, num_searched_);
+    if (end == std::string::npos) {
+        num_searched_ = pending_.size() - num_held(pending_, call_end_);
+        return false;
+    }
     const std::string body = pending_.substr(0, end);
     if (!add_call(body, events)) {
         add(ChatEvent::Kind::kContent, unread_call(body, call_end_), events);
     }
     has_call_ = true;
     pending_.erase(0, end + call_end_.size());
-    state_ = syntax_.tools == ToolSyntax::kJson ? State::kBehind : State::kBetween;
+    enter(syntax_.tools == ToolSyntax::kJson ? State::kBehind : State::kBetween);
     return true;
 }
 
 bool OutputParser::advance_between() {
     constexpr std::string_view kNext = "<｜tool▁call▁begin｜>";
     constexpr std::string_view kLast = "<｜tool▁calls▁end｜>";
-    const std::string_view text = strip_left(pending_, kBlanks);
+    const std::string_view text = skip_blanks(kBlanks);
     if (text.starts_with(kNext)) {
-        state_ = State::kCall;
+        enter(State::kCall);
     } else if (text.starts_with(kLast)) {
         pending_ = std::string(text.substr(kLast.size()));
-        state_ = State::kBehind;
+        enter(State::kBehind);
     } else if (kNext.starts_with(text) || kLast.starts_with(text)) {
         return false;
     } else {
-        state_ = State::kContent;
+        enter(State::kContent);
     }
     return true;
 }

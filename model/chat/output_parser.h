@@ -7,7 +7,8 @@
 // Events depend on the text alone: whatever parts it comes in, they are the same, but for how a run
 // of one kind of text is cut. Text that may become a mark (<think>, <tool_call>) is held back, and
 // so are blanks and line breaks beside a mark, which belong to it and not to the text. A call is
-// told when it is whole. What looks like one and cannot be read is content, marks included.
+// told when it is whole. What looks like one and cannot be read is content, marks included. Text
+// costs what its bytes do, however long it is held back.
 //
 // The marks of DeepSeek's calls and of channels are special tokens: ask for them
 // (Generate.keep_special_tokens).
@@ -44,8 +45,10 @@ class OutputParser {
         kBetween,  // DeepSeek: behind a call, before the next one or the end of all.
     };
 
+    void enter(State state);
     // One step; false: more text is needed.
     bool advance(std::vector<ChatEvent>& events);
+    std::string_view skip_blanks(std::string_view blanks);
     bool advance_start();
     bool advance_blanks(State next);
     bool advance_text(ChatEvent::Kind kind,
@@ -65,6 +68,9 @@ class OutputParser {
     std::string_view call_end_;
     State state_ = State::kContent;
     std::string pending_;
+    // Bytes of it that more text need not be looked for in again: none begins what the state waits
+    // for, and before a text they are blank.
+    size_t num_searched_ = 0;
     bool has_call_ = false;
 };
 

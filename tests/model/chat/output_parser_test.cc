@@ -130,6 +130,37 @@ TEST(OutputParser, CallWhoseEndIsMissingCountsIfItIsWhole) {
                 ElementsAre(call("f", "{}")));
 }
 
+// Goal: text that is held back is looked at once, not anew with each token. Method: 600,000 parts
+// of a byte in each state that holds back; anew, these would take many minutes. Oracle: the events
+// of the whole text.
+TEST(OutputParser, WhatIsHeldBackCostsWhatItsBytesDo) {
+    constexpr size_t kBytes = 600'000;
+    const std::string breaks(kBytes, '\n');
+    const std::string marks(kBytes, '<');
+    struct Case {
+        OutputSyntax syntax;
+        std::string text;
+        std::vector<ChatEvent> events;
+    };
+    const std::vector<Case> cases = {
+        {kQwen, "a" + breaks + "b", {said("a" + breaks + "b")}},
+        {kQwen, breaks + "<think>a</think>b", {thought("a"), said("b")}},
+        {kQwen, "<think>a" + breaks + "</think>b", {thought("a"), said("b")}},
+        {kQwen,
+         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"" + marks + "\"}}</tool_call>",
+         {call("f", "{\"a\": \"" + marks + "\"}")}},
+        {kV31Calls,
+         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{}<｜tool▁call▁end｜>" +
+             breaks + "<｜tool▁calls▁end｜>",
+         {call("a", "{}")}},
+    };
+    for (const Case& one : cases) {
+        std::vector<std::string> bytes;
+        for (const char byte : one.text) bytes.emplace_back(1, byte);
+        EXPECT_TRUE(parsed(one.syntax, bytes) == one.events) << one.text.substr(0, 50);
+    }
+}
+
 TEST(OutputParser, WithoutMarksToLookForAllIsContentAtOnce) {
     OutputParser parser({});
     EXPECT_THAT(parser.append("<think> <tool_call> \n"),
