@@ -68,6 +68,7 @@ void HttpExchange::take(const client::Response& response, std::string& events) {
     if (!is_resumable()) return;
     if (response.has_accepted()) {
         headers_.emplace_back("X-Afd-Resume", response.accepted().resume_id());
+        has_id_ = true;
         if (is_resumed_) num_missing_ = response.accepted().num_answers();
     } else if (num_missing_ > 0) {
         --*num_missing_;

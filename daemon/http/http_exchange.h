@@ -43,6 +43,10 @@ class HttpExchange {
     }
     bool is_probe() const { return is_probe_; }
     bool is_resumable() const { return numbers_.has_value(); }
+    // Of a resumable one: its head has an id to tell, which comes with Accepted and need not wait
+    // for a token; before that there is no head.
+    bool waits_for_id() const { return is_resumable() && !has_id_; }
+    bool tells_id() const { return has_id_ && !is_resumed_; }
     // What another session needs to go on with it; null: it is not resumable.
     std::shared_ptr<const AnswerForm> form() const { return form_; }
 
@@ -77,6 +81,7 @@ class HttpExchange {
     // Of a resumable stream.
     std::shared_ptr<const AnswerForm> form_;
     std::optional<EventNumbers> numbers_;
+    bool has_id_ = false;
     bool is_resumed_ = false;
     std::optional<uint64_t> num_missing_;  // Answers given before, still to come again.
 };

@@ -163,7 +163,7 @@ void HttpSession::note_half_request() {
 void HttpSession::on_timer() {
     if (exchange_) {
         // Who does not read what there is needs no sign of life.
-        if (!std::exchange(has_streamed_, false) && is_written()) {
+        if (!std::exchange(has_streamed_, false) && is_written() && !exchange_->waits_for_id()) {
             stream(": ping\n\n");
             flush();
         }

@@ -10,9 +10,9 @@
 //
 // A completion is an HttpExchange. The status line waits for the first token, so that what fails
 // before it has an HTTP status; what fails later is an event, and the end of the connection. That
-// of a resumable stream does not wait: it tells the id. Bytes that are no HTTP, requests that stay
-// half sent, and what the InputBudget does not hold are answered with why, and cost only this
-// connection.
+// of a resumable stream waits only until there is an id to tell. Bytes that are no HTTP, requests
+// that stay half sent, and what the InputBudget does not hold are answered with why, and cost only
+// this connection.
 
 #include <chrono>
 #include <memory>

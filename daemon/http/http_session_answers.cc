@@ -147,7 +147,7 @@ void HttpSession::submit() {
     is_submitting_ = false;
     if (answer.is_over()) {
         finish();
-    } else if (exchange_->is_resumable()) {
+    } else if (exchange_->tells_id()) {
         begin_stream();
     }
 }
@@ -212,6 +212,8 @@ void HttpSession::send(const client::Response& response) {
         finish();
         return;
     }
+    // Of a long prompt it comes only when the text is read.
+    if (exchange_->tells_id()) begin_stream();
     if (!events_.empty()) stream(events_);
     if (exchange_->has_caught_up()) go_on();
 }

@@ -83,6 +83,38 @@ TEST_F(LongBodyTest, LongTextOfACompletion) {
     EXPECT_EQ(next(*client).status, 200) << "the connection goes on";
 }
 
+// Goal: a stream says by which id it is resumed also when its prompt is read elsewhere. Oracle: the
+// head, which comes before any token, and not before there is an id; and what has none is refused
+// with its status.
+TEST_F(LongBodyTest, AResumableStreamOfALongTextTellsItsId) {
+    config_.resume_grace_ms = 60'000;
+    config_.resume_buffer_kib = 1024;
+    config_.detached_requests_max = 4;
+    json body = {{"prompt", std::string(6000, 'z')}, {"max_tokens", 1}, {"stream", true}};
+    body["resumable_ms"] = 60'000;
+    const auto client = connect();
+    client->post(kCompletions, body.dump());
+    run_for(loop_, 20, [] { return false; });
+    client->receive();
+    EXPECT_EQ(client->in, "");
+    thread_.release();
+    const uint64_t id = next_admitted();
+    ASSERT_TRUE(run_until(loop_, [&] {
+        client->receive();
+        return client->in.find("\r\n\r\n") != std::string::npos;
+    }));
+    say(id, "x");
+    end(id);
+    Answer answer = next(*client);
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(HttpClient::header(answer, "X-Afd-Resume").size(), 32U) << answer.head;
+    body["prompt"] = std::string(kContext + 1, 'z');
+    client->post(kCompletions, body.dump());
+    answer = next(*client);
+    EXPECT_EQ(answer.status, 400) << answer.body;
+    EXPECT_THAT(answer.body, HasSubstr("at most 16384 fit"));
+}
+
 TEST_F(LongBodyTest, TokensOfALongText) {
     thread_.release();
     const auto client = connect();
