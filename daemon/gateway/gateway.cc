@@ -76,9 +76,11 @@ void Gateway::limit_connections(size_t num_max) {
 }
 
 void Gateway::make_room_for(ClientSession& client) {
-    ClientSession* idle = sessions_.longest_idle(
-        config_.idle_timeout_ms,
-        [&](const ClientSession& other) { return &other == &client || is_busy(other); });
+    ClientSession* idle =
+        sessions_.longest_idle(config_.idle_timeout_ms, [&](const ClientSession& other) {
+            return &other == &client || is_busy(other) || other.queued_bytes() > 0 ||
+                   other.is_within_request();
+        });
     ClientSession& leaves = idle == nullptr ? client : *idle;
     const std::string why =
         idle == nullptr
@@ -256,6 +258,7 @@ void Gateway::on_closed(ClientSession& client) {
 }
 
 void Gateway::on_progress(ClientSession& client) {
+    sessions_.touch(client);
     resumables_.note_progress(client);
     settle();
 }

@@ -69,7 +69,8 @@ class Gateway final : public SessionHost, public AttentionListener {
 
     size_t num_connections() const { return sessions_.num_open(); }
     // At most this many connections from now on, or connections_max if that is fewer. A further
-    // one takes the place of one that has been idle for idle_timeout_ms, or is refused.
+    // one takes the place of one that has been idle for idle_timeout_ms, or is refused. Idle is one
+    // for which nothing runs, that has sent whole requests, and has been sent all answers.
     void limit_connections(size_t num_max);
 
     // While nobody can be served, new requests are refused with the reason, and those that wait
@@ -113,6 +114,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     void on_refused(ClientSession& client, const std::string& why) override;
     void on_closed(ClientSession& client) override;
     void on_progress(ClientSession& client) override;
+    void on_answered(ClientSession& client) override { sessions_.touch(client); }
     bool is_leaving() const override { return departure_.is_on(); }
 
     void on_attention_ready(uint32_t session, uint64_t kv_tokens) override;

@@ -310,6 +310,7 @@ void HttpSession::note_answer(int status) {
     method_.clear();
     handler_ = kNoHandler;
     begun_.reset();
+    host_.on_answered(*this);
 }
 
 client::Response HttpSession::ask(client::Request request) {

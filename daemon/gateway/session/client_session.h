@@ -22,7 +22,8 @@
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
 //   7. Its options in a file of their own, as daemon/config/http_options.cc; daemon/afdd/doors.cc
 //      opens it.
-// What a client asks that is no Request (a list of models, a page) the session answers itself.
+// What a client asks that is no Request (a list of models, a page) the session answers itself, and
+// calls host.on_answered().
 
 #include <cstddef>
 #include <memory>
@@ -78,6 +79,9 @@ class ClientSession {
     virtual void flush() = 0;
     // Queued and not taken by the client; the gateway bounds it (output_limit.h).
     virtual size_t queued_bytes() const = 0;
+    // A request has begun that the host has not heard of: a part of it has come, or the session
+    // answers it itself. With it, or with queued bytes, a session is not idle.
+    virtual bool is_within_request() const { return false; }
 
     // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.
     virtual void close() = 0;
@@ -105,6 +109,9 @@ class SessionHost {
     virtual void on_closed(ClientSession& client) = 0;
     // Some queued bytes have left after they had to wait.
     virtual void on_progress(ClientSession& client) = 0;
+    // The session has answered a request, be it one of the host's or its own: it is idle from now
+    // on, if at all.
+    virtual void on_answered(ClientSession& client) = 0;
 
     // Another afdd takes the place of this one: what would begin something is kept for it, and
     // hand_over() follows when nothing runs for the session any more.

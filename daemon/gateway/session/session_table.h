@@ -25,7 +25,8 @@ class SessionTable {
 
     size_t num_open() const { return open_.size(); }
     std::vector<ClientSession*> all() const;
-    // The client has said something, or a request of it has ended. REQUIRES: it is open.
+    // The client has said something or taken some of an answer, or a request of it has ended.
+    // REQUIRES: it is open.
     void touch(const ClientSession& session);
     // Of the sessions that were not touched for `idle_ms`, and for which `is_busy` does not hold,
     // the one that has been idle for the longest; null: there is none.

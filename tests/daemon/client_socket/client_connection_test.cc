@@ -30,6 +30,7 @@ struct NotingHost final : SessionHost {
     void on_refused(ClientSession&, const std::string& why) override { refusals.push_back(why); }
     void on_closed(ClientSession&) override { ++num_closed; }
     void on_progress(ClientSession&) override {}
+    void on_answered(ClientSession&) override {}
     bool is_leaving() const override { return leaves; }
 
     bool leaves = false;
@@ -143,6 +144,16 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
     ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
     EXPECT_EQ(host_.num_closed, 1);
     EXPECT_EQ(budget->bytes(), 70'000u);
+}
+
+TEST_F(ClientConnectionTest, WithHalfAFrameItIsWithinARequest) {
+    TestClient client(loop_, host_);
+    const std::string frame = status_frames(1, 1);
+    client.send_bytes(frame.substr(0, 3));
+    EXPECT_TRUE(run_until(loop_, [&] { return host_.sessions[0]->is_within_request(); }));
+    client.send_bytes(frame.substr(3));
+    EXPECT_TRUE(run_until(loop_, [&] { return !host_.heard.empty(); }));
+    EXPECT_FALSE(host_.sessions[0]->is_within_request());
 }
 
 // Goal: half a request does not wait for ever, also if bytes trickle in; whole ones do not count.

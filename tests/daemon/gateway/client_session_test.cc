@@ -335,6 +335,29 @@ TEST_F(ClientSessionTest, AConnectionIsIdleFromTheEndOfItsLastRequestOn) {
     EXPECT_FALSE(first.is_open());
 }
 
+// Goal: nobody loses an answer that is on its way, or a request that is, to a further connection.
+// Method: a gateway of one place, whose session has not been heard of for longer than the idle
+// time, but has something unread, or half a request. Oracle: who is refused.
+TEST_F(ClientSessionTest, AConnectionIsNotIdleWhileAnAnswerOrARequestIsUnderWay) {
+    config_.idle_timeout_ms = 300;
+    gateway_->limit_connections(1);
+    MemorySession& first = MemorySession::open(*gateway_, "first");
+    first.read(0);
+    first.ask(ask_status(1));
+    ASSERT_GT(first.queued_bytes(), 0U);
+    run_for(loop_, 600, [] { return false; });
+    EXPECT_FALSE(MemorySession::open(*gateway_, "second").is_open());
+    first.read(MemorySession::kReadsAll);
+    EXPECT_FALSE(MemorySession::open(*gateway_, "third").is_open()) << "it has just read";
+    first.has_sent_half = true;
+    run_for(loop_, 600, [] { return false; });
+    EXPECT_FALSE(MemorySession::open(*gateway_, "fourth").is_open());
+    EXPECT_TRUE(first.is_open());
+    first.has_sent_half = false;
+    EXPECT_TRUE(MemorySession::open(*gateway_, "fifth").is_open());
+    EXPECT_FALSE(first.is_open());
+}
+
 TEST_F(ClientSessionTest, WithoutAnIdleConnectionTheNextIsRefusedWithTheReason) {
     config_.idle_timeout_ms = 3'600'000;
     gateway_->limit_connections(1);

@@ -48,6 +48,7 @@ class MemorySession final : public ClientSession {
         if (closes_in_flush) close();
     }
     size_t queued_bytes() const override { return queued_bytes_; }
+    bool is_within_request() const override { return has_sent_half; }
     void close() override {
         if (!is_open_) return;
         is_open_ = false;
@@ -93,6 +94,7 @@ class MemorySession final : public ClientSession {
     int num_flushes = 0;
     int num_closes = 0;
     int num_stays = 0;
+    bool has_sent_half = false;  // Of a request.
     bool cannot_leave = false;
     bool closes_in_flush = false;  // The next write finds the client gone.
     bool* is_destroyed = nullptr;

@@ -92,6 +92,40 @@ TEST_F(HttpSessionTest, LargeWholeAnswerIsNoSlowReader) {
     EXPECT_EQ(json::parse(answer.body)["choices"][3]["token_ids"].size(), 4000U);
 }
 
+// Goal: a connection in use keeps its place, also if the gateway hears nothing of what it is used
+// for. Method: a gateway of one place and no idle time; half a body, its answer from elsewhere than
+// the gateway, an answer that is not read. Oracle: who is refused, and the whole answers.
+TEST_F(HttpSessionTest, AConnectionInUseKeepsItsPlace) {
+    config_.idle_timeout_ms = 0;
+    gateway_->limit_connections(1);
+    const auto first = connect(4096);
+    const std::string asked = HttpClient::post_bytes("/tokenize", R"({"prompt":"hi"})");
+    first->send(asked.substr(0, asked.size() - 5));
+    ASSERT_TRUE(run_until(loop_, [&] { return services_->budget->bytes() > 0; }));
+    EXPECT_EQ(next(*connect()).status, 429) << "half a body";
+    first->send(asked.substr(asked.size() - 5));
+    EXPECT_EQ(json::parse(next(*first).body)["count"], 2);
+
+    first->post(kCompletions,
+                R"({"prompt":"a","max_tokens":4000,"logprobs":0,"return_token_ids":true})");
+    const uint64_t id = next_admitted();
+    say(id, std::string(4000, 'x'));
+    end(id);
+    EXPECT_EQ(next(*connect()).status, 429) << "an answer that is being read";
+    EXPECT_EQ(json::parse(next(*first).body)["choices"][0]["token_ids"].size(), 4000U);
+
+    config_.idle_timeout_ms = 300;
+    run_for(loop_, 600, [] { return false; });
+    first->post("/tokenize", R"({"prompt":"hi"})");
+    EXPECT_EQ(next(*first).status, 200);
+    EXPECT_EQ(next(*connect()).status, 429) << "it has just been answered";
+    config_.idle_timeout_ms = 0;
+    const auto last = connect();
+    last->get("/v1/models");
+    EXPECT_EQ(next(*last).status, 200);
+    expect_closed(*first);
+}
+
 // Goal: a session that only waits for its last bytes to leave ends when its client has gone.
 // Method: a whole answer to the last request of a connection, of which the client reads nothing
 // before it closes, which resets the connection. Oracle: the connection is gone, and a drain has
