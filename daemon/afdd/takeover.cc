@@ -82,8 +82,12 @@ void Takeover::on_remaining(const handover::Remaining& remaining) {
     gateway_->set_elsewhere(remaining);
 }
 
-void Takeover::on_predecessor_gone() {
-    log::info("the afdd before this one has ended");
+void Takeover::on_predecessor_gone(const Error& why) {
+    if (why.code == Code::kUnavailable) {
+        log::info("the afdd before this one has ended");
+    } else {
+        log::error("what the afdd before this one hands over cannot be read: {}", why.message);
+    }
     if (doors_ != nullptr) serve();
     gateway_->on_predecessor_gone();
 }

@@ -54,7 +54,7 @@ class Takeover final : private PredecessorListener {
     void take(HandedConnection connection) override;
     void take(HandedStream stream) override;
     void on_remaining(const handover::Remaining& remaining) override;
-    void on_predecessor_gone() override;
+    void on_predecessor_gone(const Error& why) override;
 
     std::unique_ptr<Predecessor> predecessor_;
     std::unique_ptr<Timer> life_;  // Of the signs of it, until it is ready.

@@ -24,7 +24,9 @@ Upgrader::Upgrader(EventLoop& loop, Surroundings surroundings)
       gateway_(*surroundings_.gateway),
       remaining_timer_(loop, [this] { tell_remaining(); }),
       rest_timer_(loop, [this] {
-          log::warn("upgrade: connections whose last answer nobody reads are closed");
+          log::warn(
+              "upgrade: connections whose last answer nobody reads, or that the new afdd does not "
+              "take, are closed");
           end_here();
       }) {}
 
@@ -127,8 +129,7 @@ void Upgrader::tell_remaining() {
 }
 
 void Upgrader::bound_the_rest(const handover::Remaining& remaining) {
-    const bool is_rest = remaining.num_requests() == 0 && remaining.stream_ids().empty() &&
-                         successor_->has_got_all();
+    const bool is_rest = remaining.num_requests() == 0 && remaining.stream_ids().empty();
     if (!is_rest) {
         rest_timer_.stop();
     } else if (!rest_timer_.is_active()) {

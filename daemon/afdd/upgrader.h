@@ -12,7 +12,8 @@
 // starting   the new one starts beside this one, with workers of its own, and serves nobody
 // leaving    it accepts connections; this one finishes what it has, and gives away connections for
 //            which nothing runs (daemon/gateway/departure.h). Those that cannot leave, because
-//            their last answer is not read, are waited for as long as in a drain
+//            their last answer is not read or the new one does not take them, are waited for as
+//            long as in a drain
 //
 // Why two programs and not one that takes over the other's workers: an answer that has begun must
 // keep its bits (promise 1), and those are of the program that began it.

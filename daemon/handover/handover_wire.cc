@@ -13,9 +13,10 @@ HandoverWire::HandoverWire(EventLoop& loop,
       watcher_(loop, channel.fd(), [this](int events) { on_ready(events); }),
       flush_retry_(loop, [this] { flush(); }),
       end_turn_(loop, [this] {
-          // The callback may destroy this, and with it the stored function.
+          // The callback may destroy this, and with it the stored function and the error.
           const auto on_end_copy = on_end_;
-          on_end_copy(ended_.error());
+          const Error error = ended_.error();
+          on_end_copy(error);
       }) {
     watcher_.watch(UV_READABLE);
 }

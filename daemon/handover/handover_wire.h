@@ -40,8 +40,8 @@ class HandoverWire {
         flush();
     }
 
-    // Nothing waits for the other end to read.
-    bool has_sent_all() const { return !channel_.wants_write(); }
+    // Nothing waits for the other end to read, and it is there.
+    bool has_sent_all() const { return ended_.ok() && !channel_.wants_write(); }
 
   private:
     void on_ready(int events);

@@ -69,10 +69,19 @@ void Predecessor::listen(EventLoop& loop, PredecessorListener& listener) {
         loop,
         channel_,
         [this] { return take_messages(); },
-        [this](const Error& /*error*/) {
-            has_gone_ = true;
-            listener_->on_predecessor_gone();
-        });
+        [this](const Error& error) { on_end(error); });
+}
+
+void Predecessor::on_end(const Error& error) {
+    // The watcher before its socket.
+    wire_.reset();
+    if (error.code != Code::kUnavailable) {
+        say_failed("it cannot read what it is handed: " + error.message);
+    }
+    has_gone_ = true;
+    // It would hand over the rest to nobody, and wait for ever until all of it is read.
+    channel_.close();
+    listener_->on_predecessor_gone(error);
 }
 
 void Predecessor::send(const handover::ToOld& message) {

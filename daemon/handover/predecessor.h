@@ -28,8 +28,9 @@ class PredecessorListener : public Heir {
     // Connections are this one's to accept.
     virtual void on_go() = 0;
     virtual void on_remaining(const handover::Remaining& remaining) = 0;
-    // It may destroy the Predecessor.
-    virtual void on_predecessor_gone() = 0;
+    // kUnavailable: it has ended. Any other: what it says cannot be read; it has been told, and
+    // sees that nobody hears it any more. It may destroy the Predecessor.
+    virtual void on_predecessor_gone(const Error& why) = 0;
 };
 
 class Predecessor {
@@ -59,6 +60,7 @@ class Predecessor {
   private:
     explicit Predecessor(UniqueFd socket) : channel_(std::move(socket)) {}
     Result<> read_offer();
+    void on_end(const Error& error);
     void send(const handover::ToOld& message);
     Result<> take_messages();
     Result<> on_message(handover::ToNew& message);

@@ -15,6 +15,7 @@ namespace {
 
 // The kernel takes 253 descriptors in a message (SCM_MAX_FD), and an instance may have 1024
 // sessions.
+constexpr size_t kFdsPerMessageMax = 253;
 constexpr size_t kFdsPerPiece = 250;
 constexpr size_t kReadBytes = size_t{64} << 10;
 
@@ -41,7 +42,7 @@ ControlChannel::ControlChannel(UniqueFd socket, size_t fds_max)
 
 Result<> ControlChannel::read(size_t bytes_max) {
     std::array<char, kReadBytes> bytes;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * 253)> control;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFdsPerMessageMax)> control;
     for (size_t num_taken = 0; num_taken < bytes_max;) {
         iovec part{bytes.data(), bytes.size()};
         msghdr header{};
@@ -77,6 +78,7 @@ Result<> ControlChannel::read(size_t bytes_max) {
         if (size == 0) return peer_closed();
         reader_.append({bytes.data(), static_cast<size_t>(size)});
         num_taken += static_cast<size_t>(size);
+        if (!received_fds_.empty() && received_fds_.size() + kFdsPerMessageMax > fds_max_) break;
     }
     return {};
 }
@@ -94,6 +96,14 @@ Result<std::vector<UniqueFd>> ControlChannel::take_fds(size_t count) {
         received_fds_.pop_front();
     }
     return taken;
+}
+
+void ControlChannel::close() {
+    socket_.reset();
+    received_fds_.clear();
+    pieces_.clear();
+    queued_bytes_ = 0;
+    num_leaving_ = 0;
 }
 
 void ControlChannel::queue_bytes(std::string bytes, std::span<const int> fds) {

@@ -47,8 +47,9 @@ class ControlChannel {
     static constexpr size_t kReadBytesPerTurn = size_t{1} << 20;
 
     // Takes what the socket holds now, and no more once `bytes_max` are taken: a peer that writes
-    // as fast as it is read would never let go. Errors: kUnavailable: the peer closed its end.
-    // kDataLoss: see above.
+    // as fast as it is read would never let go. Nor more while another sendmsg could bring more
+    // descriptors than `fds_max`: those that are there are to be claimed first. Errors:
+    // kUnavailable: the peer closed its end. kDataLoss: see above.
     Result<> read(size_t bytes_max = SIZE_MAX);
 
     // Parses the next whole frame into `message`; false: none is complete yet. Frames that came
@@ -93,6 +94,10 @@ class ControlChannel {
     size_t queued_bytes() const { return queued_bytes_; }
     // Descriptors of its own that have not left.
     size_t num_leaving() const { return num_leaving_; }
+
+    // The peer sees the end. What has not left, and descriptors that nobody has claimed, are
+    // closed. REQUIRES: nobody watches fd().
+    void close();
 
   private:
     // Bytes that leave in one sendmsg, the descriptors with the first of them.

@@ -153,6 +153,45 @@ TEST_F(ControlChannelTest, DescriptorsThatNobodyExpectsAreDataLoss) {
     EXPECT_EQ(read.error().message, "it sent 2 descriptors; 0 are taken");
 }
 
+// Goal: a peer that sends descriptors with each of many messages, as an afdd does that hands over
+// its connections, is read as fast as they are claimed. Method: more of them in the socket than may
+// be unclaimed. Oracle: each message has its own, and none is too many.
+TEST_F(ControlChannelTest, DescriptorsThatAreClaimedAreNeverTooMany) {
+    int sockets[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    ControlChannel peer{UniqueFd(sockets[0])};
+    ControlChannel channel(UniqueFd(sockets[1]), 300);
+    const std::vector<int> fds(50, STDERR_FILENO);
+    constexpr uint64_t kMessages = 10;
+    for (uint64_t id = 0; id < kMessages; ++id) peer.queue(cancel_message(id), fds);
+    ASSERT_TRUE(peer.flush().ok());
+    ASSERT_FALSE(peer.wants_write()) << "the socket takes less than this test needs";
+    control::SupervisorMessage message;
+    for (uint64_t id = 0; id < kMessages;) {
+        const Result<> read = channel.read();
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        const uint64_t first = id;
+        while (channel.next(message).value()) {
+            EXPECT_EQ(message.cancel().sequence_id(), id++);
+            EXPECT_TRUE(channel.take_fds(fds.size()).ok());
+        }
+        ASSERT_GT(id, first) << "there is more, and it is not read";
+    }
+}
+
+TEST_F(ControlChannelTest, AClosedOneIsTheEndForItsPeer) {
+    left_->queue(cancel_message(1));
+    ASSERT_TRUE(left_->flush().ok());
+    left_->queue(cancel_message(2));
+    left_->close();
+    EXPECT_FALSE(left_->wants_write());
+    EXPECT_EQ(right_->read().error().code, Code::kUnavailable);
+    control::SupervisorMessage message;
+    EXPECT_TRUE(right_->next(message).value());
+    EXPECT_FALSE(right_->next(message).value());
+    EXPECT_EQ(left_->read().error().code, Code::kUnavailable);
+}
+
 TEST_F(ControlChannelTest, HalfAFrameWaitsForItsRest) {
     std::string bytes;
     append_frame(cancel_message(300), bytes);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The new end of a handover. Goal: what the old one hands over arrives, and if it cannot be read
+// the old one knows. Method: its end of the socket is the test's. Oracle: what the listener is
+// told, and what the old end reads.
+#include "daemon/handover/predecessor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <optional>
+
+#include "tests/daemon/loop_helper.h"
+
+namespace afd::daemon {
+namespace {
+
+using testing::HasSubstr;
+
+struct NotingListener final : PredecessorListener {
+    void take(HandedConnection connection) override {
+        connections.push_back(std::move(connection));
+    }
+    void take(HandedStream /*stream*/) override {}
+    void on_go() override {}
+    void on_remaining(const handover::Remaining& /*remaining*/) override {}
+    void on_predecessor_gone(const Error& why) override { gone = why; }
+
+    std::vector<HandedConnection> connections;
+    std::optional<Error> gone;
+};
+
+class PredecessorTest : public testing::Test {
+  protected:
+    PredecessorTest() {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+        old_ = std::make_unique<ControlChannel>(UniqueFd(ends[0]));
+        handover::ToNew offer;
+        offer.mutable_offer()->set_version(kHandoverVersion);
+        old_->queue(offer, std::array{event_.get()});
+        EXPECT_TRUE(old_->flush().ok());
+        auto met = Predecessor::meet(UniqueFd(ends[1]));
+        EXPECT_TRUE(met.ok()) << met.error().message;
+        predecessor_ = std::move(met).value();
+        predecessor_->listen(loop_, listener_);
+    }
+
+    void hand_connection(std::span<const int> fds) {
+        handover::ToNew part;
+        part.mutable_part()->set_unread("GET");
+        old_->queue(part);
+        handover::ToNew message;
+        message.mutable_connection()->set_door(std::string(kHttpDoor));
+        old_->queue(message, fds);
+        EXPECT_TRUE(old_->flush().ok());
+    }
+
+    const UniqueFd event_{::eventfd(0, EFD_CLOEXEC)};  // In the place of any descriptor.
+    EventLoop loop_;
+    NotingListener listener_;
+    std::unique_ptr<ControlChannel> old_;
+    std::unique_ptr<Predecessor> predecessor_;
+};
+
+TEST_F(PredecessorTest, ConnectionsComeWithTheirSocketsAndBytes) {
+    const std::array fds = {event_.get()};
+    for (int i = 0; i < 20; ++i) hand_connection(fds);
+    EXPECT_TRUE(run_until(loop_, [&] { return listener_.connections.size() == 20; }));
+    for (const HandedConnection& connection : listener_.connections) {
+        EXPECT_EQ(connection.door, kHttpDoor);
+        EXPECT_TRUE(connection.socket.valid());
+        EXPECT_EQ(connection.unread, "GET");
+    }
+    EXPECT_FALSE(listener_.gone);
+    old_.reset();
+    ASSERT_TRUE(run_until(loop_, [&] { return listener_.gone.has_value(); }));
+    EXPECT_EQ(listener_.gone->code, Code::kUnavailable);
+    EXPECT_TRUE(predecessor_->has_gone());
+}
+
+// The old one once went on handing connections over to nobody, and waited for ever until all of it
+// was read.
+TEST_F(PredecessorTest, WhatCannotBeReadIsSaidAndIsTheEndOfTheSocket) {
+    hand_connection({});
+    ASSERT_TRUE(run_until(loop_, [&] { return listener_.gone.has_value(); }));
+    EXPECT_EQ(listener_.gone->code, Code::kDataLoss);
+    const std::string why = "announces 1 descriptors, but 0 came";
+    EXPECT_THAT(listener_.gone->message, HasSubstr(why));
+    predecessor_->say_ending();
+    const Result<> read = old_->read();
+    ASSERT_FALSE(read.ok()) << "the socket is open";
+    EXPECT_EQ(read.error().code, Code::kUnavailable);
+    handover::ToOld said;
+    const Result<bool> has_said = old_->next(said);
+    ASSERT_TRUE(has_said.ok() && has_said.value());
+    EXPECT_THAT(said.failed().message(), HasSubstr("it cannot read what it is handed: "));
+    EXPECT_THAT(said.failed().message(), HasSubstr(why));
+    EXPECT_FALSE(old_->next(said).value()) << "it is over";
+}
+
+}  // namespace
+}  // namespace afd::daemon
