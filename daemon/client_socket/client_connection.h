@@ -43,7 +43,8 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     void send(const client::Response& response) override;
     void flush() override;
     size_t queued_bytes() const override { return socket_.unsent_bytes(); }
-    bool is_within_request() const override { return reader_.held_bytes() > 0; }
+    // Half a frame has a deadline, unless nothing is read.
+    bool is_within_request() const override { return reads_on() && reader_.held_bytes() > 0; }
     void close() override;
     bool is_open() const override { return socket_.is_open(); }
     std::optional<HandedConnection> hand_over() override;

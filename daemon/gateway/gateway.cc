@@ -78,8 +78,7 @@ void Gateway::limit_connections(size_t num_max) {
 void Gateway::make_room_for(ClientSession& client) {
     ClientSession* idle =
         sessions_.longest_idle(config_.idle_timeout_ms, [&](const ClientSession& other) {
-            return &other == &client || is_busy(other) || other.queued_bytes() > 0 ||
-                   other.is_within_request();
+            return &other == &client || is_busy(other) || other.is_within_request();
         });
     ClientSession& leaves = idle == nullptr ? client : *idle;
     const std::string why =

@@ -61,7 +61,10 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
     // made it, and its client may take its time.
     size_t queued_bytes() const override;
-    bool is_within_request() const override { return is_busy() || reader_.held_bytes() > 0; }
+    // Half a request has a deadline, unless it waits behind an answer.
+    bool is_within_request() const override {
+        return is_busy() || (is_written() && reader_.held_bytes() > 0);
+    }
     void close() override { leave(false); }
     bool is_open() const override { return socket_.is_open(); }
     // A request of which a part was read is answered here.

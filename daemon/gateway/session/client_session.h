@@ -80,7 +80,8 @@ class ClientSession {
     // Queued and not taken by the client; the gateway bounds it (output_limit.h).
     virtual size_t queued_bytes() const = 0;
     // A request has begun that the host has not heard of: a part of it has come, or the session
-    // answers it itself. With it, or with queued bytes, a session is not idle.
+    // answers it itself. With it a session is not idle, for as long as it may take; what it has
+    // queued must get on (SessionHost::on_progress()), or it is.
     virtual bool is_within_request() const { return false; }
 
     // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.

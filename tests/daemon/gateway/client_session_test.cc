@@ -342,19 +342,19 @@ TEST_F(ClientSessionTest, AConnectionIsNotIdleWhileAnAnswerOrARequestIsUnderWay)
     config_.idle_timeout_ms = 300;
     gateway_->limit_connections(1);
     MemorySession& first = MemorySession::open(*gateway_, "first");
-    first.read(0);
-    first.ask(ask_status(1));
-    ASSERT_GT(first.queued_bytes(), 0U);
-    run_for(loop_, 600, [] { return false; });
-    EXPECT_FALSE(MemorySession::open(*gateway_, "second").is_open());
-    first.read(MemorySession::kReadsAll);
-    EXPECT_FALSE(MemorySession::open(*gateway_, "third").is_open()) << "it has just read";
     first.has_sent_half = true;
     run_for(loop_, 600, [] { return false; });
-    EXPECT_FALSE(MemorySession::open(*gateway_, "fourth").is_open());
-    EXPECT_TRUE(first.is_open());
+    EXPECT_FALSE(MemorySession::open(*gateway_, "second").is_open());
     first.has_sent_half = false;
-    EXPECT_TRUE(MemorySession::open(*gateway_, "fifth").is_open());
+    first.read(0);
+    first.ask(ask_status(1));
+    ASSERT_GT(first.queued_bytes(), 1U);
+    run_for(loop_, 600, [] { return false; });
+    first.read(1);
+    EXPECT_FALSE(MemorySession::open(*gateway_, "third").is_open()) << "it has just read";
+    EXPECT_TRUE(first.is_open());
+    run_for(loop_, 600, [] { return false; });
+    EXPECT_TRUE(MemorySession::open(*gateway_, "fourth").is_open()) << "it reads no more";
     EXPECT_FALSE(first.is_open());
 }
 

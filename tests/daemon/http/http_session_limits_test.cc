@@ -111,10 +111,10 @@ TEST_F(HttpSessionTest, AConnectionInUseKeepsItsPlace) {
     const uint64_t id = next_admitted();
     say(id, std::string(4000, 'x'));
     end(id);
+    config_.idle_timeout_ms = 300;
     EXPECT_EQ(next(*connect()).status, 429) << "an answer that is being read";
     EXPECT_EQ(json::parse(next(*first).body)["choices"][0]["token_ids"].size(), 4000U);
 
-    config_.idle_timeout_ms = 300;
     run_for(loop_, 600, [] { return false; });
     first->post("/tokenize", R"({"prompt":"hi"})");
     EXPECT_EQ(next(*first).status, 200);
