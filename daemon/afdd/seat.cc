@@ -75,10 +75,10 @@ Result<> Seat::start() {
     // it would be added twice.
     Metrics(segments_->metrics()).start();
     AFD_ASSIGN(process_,
-               WorkerProcess::spawn(loop_,
-                                    settings_.executable,
-                                    settings_.arguments,
-                                    [this](const std::string& how) { on_gone(how); }));
+               WorkerProcess::spawn(
+                   loop_, settings_.executable, settings_.arguments, [this](const ProcessEnd& end) {
+                       on_gone(end);
+                   }));
     is_ending_ = false;
     seen_ = {};
     said_ms_ = 0;
@@ -234,7 +234,7 @@ cluster::WorkerHostMessage Seat::sight(const schedule::HeartbeatView& view, bool
     return message;
 }
 
-void Seat::on_gone(const std::string& how) {
+void Seat::on_gone(const ProcessEnd& end) {
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
     // What it sent before its end still counts.
     if (channel_ != nullptr) {
@@ -244,7 +244,7 @@ void Seat::on_gone(const std::string& how) {
     watcher_.reset();
     channel_.reset();
     look_timer_.stop();
-    log::info("{} (pid {}) {}", name_, gone->pid(), how);
+    log::info("{} (pid {}) {}", name_, gone->pid(), end.text());
     if (std::exchange(has_next_, false)) {
         begin();
         return;
@@ -253,7 +253,7 @@ void Seat::on_gone(const std::string& how) {
         // What it has counted since the last look.
         link_->send(sight(schedule::read_heartbeat(segments_->control().heartbeat_words()), true));
         cluster::WorkerHostMessage message;
-        message.mutable_ended()->set_how(how);
+        message.mutable_ended()->set_how(end.text());
         link_->send(message);
     }
     settings_.on_empty();

@@ -79,7 +79,7 @@ class Seat {
     void balance();
     void look();
     cluster::WorkerHostMessage sight(const schedule::HeartbeatView& view, bool has_counts) const;
-    void on_gone(const std::string& how);
+    void on_gone(const ProcessEnd& end);
     void refuse(const Error& why);
 
     EventLoop& loop_;

@@ -59,7 +59,7 @@ Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
              .arguments = {start.command_line.begin() + 1, start.command_line.end()},
              .environment = std::move(start.environment),
              .inherited = its_end.get()},
-            [self = successor.get()](const std::string& how) { self->on_process_gone(how); }));
+            [self = successor.get()](const ProcessEnd& end) { self->on_process_gone(end); }));
     handover::ToNew message;
     *message.mutable_offer() = std::move(start.offer);
     message.mutable_offer()->set_version(kHandoverVersion);
@@ -105,11 +105,11 @@ Result<> Successor::on_message(const handover::ToOld& message) {
     return Error{Code::kDataLoss, "it says something that makes no sense here"};
 }
 
-void Successor::on_process_gone(const std::string& how) {
+void Successor::on_process_gone(const ProcessEnd& end) {
     // What it has said last may not have been read.
     static_cast<void>(channel_.read());
     static_cast<void>(take_messages());
-    listener_.on_gone(said_.empty() ? "it ended (" + how + "); the log may have the reason"
+    listener_.on_gone(said_.empty() ? "it ended (" + end.text() + "); the log may have the reason"
                                     : said_);
 }
 

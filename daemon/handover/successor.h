@@ -69,7 +69,7 @@ class Successor final : public Heir {
               uint64_t silence_max_ms);
     Result<> take_messages();
     Result<> on_message(const handover::ToOld& message);
-    void on_process_gone(const std::string& how);
+    void on_process_gone(const ProcessEnd& end);
     void hear();
     void on_silence();
 

@@ -6,17 +6,11 @@
 
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 namespace afd::daemon {
 
 namespace {
-
-std::string describe_exit(int64_t status, int signal) {
-    if (signal == 0) return "exited with status " + std::to_string(status);
-    return "killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
-}
 
 // As the system takes lists: behind the last is a null.
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -66,7 +60,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(EventLoop& loop,
         if (owner == nullptr) return;
         // The callback may destroy the owner, and with it the stored function.
         const OnGone on_gone_copy = owner->on_gone_;
-        on_gone_copy(describe_exit(status, signal));
+        on_gone_copy({.is_known = true, .status = status, .signal = signal});
     };
     auto* handle = new Handle{};
     handle->uv.data = handle;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/process_end.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -27,9 +28,8 @@ class ChildProcess {
         std::vector<std::string> environment = {};  // "KEY=value", beside that of this process.
         int inherited = -1;  // One descriptor more for the child; stays the caller's. -1: none.
     };
-    // Called once, when the process is gone; `how` says it in words ("killed by signal 9
-    // (Killed)"). It may destroy the ChildProcess.
-    using OnGone = std::function<void(const std::string& how)>;
+    // Called once, when the process is gone. It may destroy the ChildProcess.
+    using OnGone = std::function<void(const ProcessEnd& end)>;
 
     // Errors: kNotFound or kUnavailable with the system's words.
     static Result<std::unique_ptr<ChildProcess>> start(EventLoop& loop,

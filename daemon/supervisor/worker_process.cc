@@ -61,7 +61,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::adopt(EventLoop& loop,
     process->watcher_ =
         std::make_unique<FdWatcher>(loop, process->pidfd_.get(), [owner = process.get()](int) {
             const OnGone on_gone_copy = owner->on_gone_;
-            on_gone_copy("ended (it was started by hand)");
+            on_gone_copy(ProcessEnd());
         });
     process->watcher_->watch(UV_READABLE);
     return process;

@@ -61,8 +61,8 @@ void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
     if (is_hindered()) return;
     Result<std::unique_ptr<WorkerProcess>> process = WorkerProcess::spawn(
-        loop_, settings_.executable, settings_.arguments, [this](const std::string& how) {
-            on_gone(how);
+        loop_, settings_.executable, settings_.arguments, [this](const ProcessEnd& end) {
+            on_gone(end);
         });
     if (!process.ok()) {
         // Out of descriptors, for example: without a process nobody else says why.
@@ -117,7 +117,7 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     if (!settings_.spawn) {
         AFD_ASSIGN(process_,
                    WorkerProcess::adopt(
-                       loop_, peer_pid, channel.fd(), [this](const auto& how) { on_gone(how); }));
+                       loop_, peer_pid, channel.fd(), [this](const auto& end) { on_gone(end); }));
         on_started();
     }
     channel_ = std::make_unique<ControlChannel>(std::move(channel));
@@ -372,7 +372,7 @@ void WorkerSlot::kill(const std::string& why) {
     process_->kill();
 }
 
-void WorkerSlot::on_gone(const std::string& how) {
+void WorkerSlot::on_gone(const ProcessEnd& end) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
     // A busy worker sees the flag before the supervisor looks: its end is no crash.
@@ -393,7 +393,7 @@ void WorkerSlot::on_gone(const std::string& how) {
     state_ = State::kDown;
     wait_text_.clear();
     links_.Clear();
-    const std::string reason = end_reason(how);
+    const std::string reason = end_reason(end);
     const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
     fatal_.reset();
     kill_reason_.clear();
@@ -427,7 +427,8 @@ void WorkerSlot::on_settled() {
 }
 
 // How it ended and, if anybody knows, why: by its own words, or by ours.
-std::string WorkerSlot::end_reason(const std::string& how) const {
+std::string WorkerSlot::end_reason(const ProcessEnd& end) const {
+    const std::string how = end.text();
     if (fatal_) return how + ": " + fatal_->message();
     return kill_reason_.empty() ? how : how + ": " + kill_reason_;
 }

@@ -174,8 +174,8 @@ class WorkerSlot {
     void check_stop(bool is_needed);
     bool is_hindered();
     void on_started();
-    std::string end_reason(const std::string& how) const;
-    void on_gone(const std::string& how);
+    std::string end_reason(const ProcessEnd& end) const;
+    void on_gone(const ProcessEnd& end);
     bool is_to_run() const;
     void halt();
     void resume();
