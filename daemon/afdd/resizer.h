@@ -106,7 +106,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     void tell(const std::string& text);
 
     void on_attention_ready(uint32_t, uint64_t) override {}
-    void on_attention_gone(uint32_t) override {}
+    void on_attention_gone(uint32_t, const WorkerEnd&) override {}
     void on_events(uint32_t, const control::Events&) override {}
     void on_attention_wait(uint32_t, bool) override {}
     uint32_t num_sequences(uint32_t) const override { return 0; }

@@ -254,6 +254,7 @@ void Seat::on_gone(const ProcessEnd& end) {
         link_->send(sight(schedule::read_heartbeat(segments_->control().heartbeat_words()), true));
         cluster::WorkerHostMessage message;
         message.mutable_ended()->set_how(end.text());
+        message.mutable_ended()->set_crashed(!is_ending_ && has_crashed(end));
         link_->send(message);
     }
     settings_.on_empty();

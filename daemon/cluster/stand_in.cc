@@ -194,6 +194,7 @@ Result<> StandIn::take(const cluster::WorkerHostMessage& message) {
                 leave(0);
                 return {};
             }
+            has_crashed_ = message.ended().crashed();
             return unavailable("{}: the worker {}", with(host_->peer(), message.ended().how()));
         case cluster::WorkerHostMessage::kRefusal:
             return Error{static_cast<Code>(message.refusal().code()),
@@ -243,6 +244,7 @@ void StandIn::fail(const Error& error) {
         control::WorkerMessage message;
         message.mutable_fatal()->set_code(static_cast<uint32_t>(error.code));
         message.mutable_fatal()->set_message(error.message);
+        message.mutable_fatal()->set_crashed(has_crashed_);
         afdd_.queue(message);
     }
     static_cast<void>(afdd_.flush().ok());

@@ -73,6 +73,7 @@ class StandIn {
     bool has_asked_ = false;  // The host; until then nothing of afdd is taken.
     bool is_to_end_ = false;  // afdd has asked for it.
     bool has_said_why_ = false;
+    bool has_crashed_ = false;  // The worker.
     bool is_over_ = false;
     int exit_status_ = 0;
 };

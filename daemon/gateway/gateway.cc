@@ -269,7 +269,7 @@ void Gateway::on_attention_ready(uint32_t session, uint64_t kv_tokens) {
     settle();
 }
 
-void Gateway::on_attention_gone(uint32_t session) {
+void Gateway::on_attention_gone(uint32_t session, const WorkerEnd& /*end*/) {
     replay_.on_attention_gone(session);
     settle();
 }

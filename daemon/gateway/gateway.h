@@ -48,6 +48,7 @@
 #include "daemon/program/log_limit.h"
 #include "daemon/supervisor/attention_workers.h"
 #include "daemon/supervisor/service_state.h"
+#include "daemon/supervisor/worker_end.h"
 #include "proto/handover.pb.h"
 
 namespace afd::daemon {
@@ -118,7 +119,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     bool is_leaving() const override { return departure_.is_on(); }
 
     void on_attention_ready(uint32_t session, uint64_t kv_tokens) override;
-    void on_attention_gone(uint32_t session) override;
+    void on_attention_gone(uint32_t session, const WorkerEnd& end) override;
     void on_events(uint32_t session, const control::Events& events) override;
     void on_attention_wait(uint32_t session, bool is_waiting) override;
     uint32_t num_sequences(uint32_t session) const override;

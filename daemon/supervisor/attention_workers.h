@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "daemon/supervisor/worker_end.h"
 #include "proto/control.pb.h"
 
 namespace afd::daemon {
@@ -25,7 +26,7 @@ class AttentionListener {
     virtual ~AttentionListener() = default;
     virtual void on_attention_ready(uint32_t session, uint64_t kv_tokens) = 0;
     // The process is gone; all its events were delivered before.
-    virtual void on_attention_gone(uint32_t session) = 0;
+    virtual void on_attention_gone(uint32_t session, const WorkerEnd& end) = 0;
     virtual void on_events(uint32_t session, const control::Events& events) = 0;
     // It has been waiting for a peer for wait_report_ms, or that is over (R7).
     virtual void on_attention_wait(uint32_t session, bool is_waiting) = 0;

@@ -377,7 +377,7 @@ void Supervisor::on_void_request(WorkerSlot& slot, const control::VoidRequest& r
     slot.answer(message);
 }
 
-void Supervisor::on_worker_gone(WorkerSlot& slot) {
+void Supervisor::on_worker_gone(WorkerSlot& slot, const WorkerEnd& end) {
     if (plan_.end_counts) plan_.end_counts(slot.role(), slot.index());
     if (plan_.mend_segments) plan_.mend_segments(slot.role(), slot.index());
     if (slot.role() == control::FFN) {
@@ -388,7 +388,9 @@ void Supervisor::on_worker_gone(WorkerSlot& slot) {
     }
     // R9: it may have died between a flag and the ring. Everybody looks once more.
     doorbells_.ring_all();
-    if (slot.role() == control::ATTENTION) attention_listener_->on_attention_gone(slot.index());
+    if (slot.role() == control::ATTENTION) {
+        attention_listener_->on_attention_gone(slot.index(), end);
+    }
     if (slot.is_halted()) review_service();
     check_all_gone();
 }

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "daemon/worker/worker_control.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -72,6 +74,26 @@ void WorkerProcess::kill() {
         child_->kill();
     } else {
         ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+    }
+}
+
+bool has_crashed(const ProcessEnd& end) {
+    if (!end.is_known) return false;
+    switch (end.signal) {
+        case 0:
+            return end.status != 0 && end.status != kExitAfddGone;
+        case SIGILL:
+        case SIGTRAP:
+        case SIGABRT:
+        case SIGBUS:
+        case SIGFPE:
+        case SIGSEGV:
+        case SIGSYS:
+            return true;
+        default:
+            // SIGKILL, which is the kernel's where memory is short, SIGTERM and what else others
+            // send.
+            return false;
     }
 }
 

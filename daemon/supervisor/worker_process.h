@@ -10,6 +10,7 @@
 
 #include "daemon/loop/child_process.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/process_end.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/status.h"
 
@@ -48,6 +49,10 @@ class WorkerProcess {
     UniqueFd pidfd_;                       // Adopted.
     std::unique_ptr<FdWatcher> watcher_;
 };
+
+// Whether a worker that ended so has a fault: a signal that a process brings upon itself, or an
+// exit that says so. REQUIRES: nobody had asked it to end.
+bool has_crashed(const ProcessEnd& end);
 
 // Whether the process is stopped by a signal or a debugger (state T or t in /proc/PID/stat).
 bool is_process_stopped(int pid);

@@ -150,7 +150,7 @@ bool WorkerSlot::count_answer() {
     }
     if (num_unread_answers_ > kUnreadAnswersMax) return false;
     if (++num_unread_answers_ <= kUnreadAnswersMax) return true;
-    kill(fmt::format("it reads none of {} answers to what it asked", kUnreadAnswersMax));
+    kill_for_fault(fmt::format("it reads none of {} answers to what it asked", kUnreadAnswersMax));
     return false;
 }
 
@@ -199,7 +199,7 @@ void WorkerSlot::on_turn() {
     if (!take_messages(read.ok() ? &budget : nullptr) || read.ok()) return;
     if (read.error().code == Code::kDataLoss) {
         watcher_->watch(0);
-        return kill("it sent bad bytes: " + read.error().message);
+        return kill_for_fault("it sent bad bytes: " + read.error().message);
     }
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
     // can never serve again. One that was to end may take a moment: a timer watches it.
@@ -214,7 +214,7 @@ bool WorkerSlot::take_messages(TurnBudget* budget) {
         const Result<bool> next = channel_->next(message);
         if (!next.ok()) {
             watcher_->watch(0);
-            kill("it sent bad bytes: " + next.error().message);
+            kill_for_fault("it sent bad bytes: " + next.error().message);
             return false;
         }
         if (!next.value()) return true;
@@ -299,12 +299,13 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
     if (process_ != nullptr) check_stop(is_needed || state_ == State::kStarting);
     if (state_ != State::kReady) return;
     if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
-    const std::string stopped = is_process_stopped(process_->pid()) ? ", it is stopped" : "";
-    kill(fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
-                     hang_detector_.silent_ms(),
-                     settings_.hang_timeout_ms,
-                     schedule::worker_state_name(view.state),
-                     stopped));
+    const bool is_stopped = is_process_stopped(process_->pid());
+    const std::string why = fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
+                                        hang_detector_.silent_ms(),
+                                        settings_.hang_timeout_ms,
+                                        schedule::worker_state_name(view.state),
+                                        is_stopped ? ", it is stopped" : "");
+    is_stopped ? kill(why) : kill_for_fault(why);
     hang_detector_.restart(loop_.now_ms());
 }
 
@@ -372,6 +373,11 @@ void WorkerSlot::kill(const std::string& why) {
     process_->kill();
 }
 
+void WorkerSlot::kill_for_fault(const std::string& why) {
+    is_killed_for_fault_ = process_ != nullptr;
+    kill(why);
+}
+
 void WorkerSlot::on_gone(const ProcessEnd& end) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
@@ -395,15 +401,18 @@ void WorkerSlot::on_gone(const ProcessEnd& end) {
     links_.Clear();
     const std::string reason = end_reason(end);
     const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
+    const WorkerEnd told{.is_fault = before == State::kReady && is_fault(end),
+                         .how = name_ + " " + reason};
     fatal_.reset();
     kill_reason_.clear();
+    is_killed_for_fault_ = false;
     if (halted_ && !shutting_down_) {
         log::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
     } else if (!shutting_down_) {
         const char* during = before == State::kReady ? "" : " before it was ready";
         log::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
     }
-    listener_.on_worker_gone(*this);
+    listener_.on_worker_gone(*this, told);
     if (shutting_down_ || halted_) return;
     if (was_settled) {
         // It served: that it died says nothing about its successor.
@@ -424,6 +433,15 @@ void WorkerSlot::on_settled() {
     if (failure_.empty()) return;
     failure_.clear();
     listener_.on_worker_settled(*this);
+}
+
+// Of what was asked to end nothing is said: it may end in the middle of anything.
+bool WorkerSlot::is_fault(const ProcessEnd& end) const {
+    if (shutting_down_ || halted_) return false;
+    if (is_killed_for_fault_) return true;
+    // The end of a stand-in is not that of its worker, of which it tells.
+    if (!settings_.host.empty()) return fatal_ && fatal_->crashed();
+    return has_crashed(end);
 }
 
 // How it ended and, if anybody knows, why: by its own words, or by ours.

@@ -26,6 +26,7 @@
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
 #include "daemon/supervisor/stop_detector.h"
+#include "daemon/supervisor/worker_end.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/worker/control_channel.h"
 #include "daemon/worker/flush_retry.h"
@@ -53,7 +54,7 @@ class WorkerSlotListener {
     // An FFN worker, in whatever state, says where sessions find it.
     virtual void on_worker_listens(WorkerSlot& slot, const control::Listening& listening) = 0;
     // The process is gone, and everything that it had sent was delivered before.
-    virtual void on_worker_gone(WorkerSlot& slot) = 0;
+    virtual void on_worker_gone(WorkerSlot& slot, const WorkerEnd& end) = 0;
     // The slot does not try again: too many failures before it was ever ready, or one that no
     // further attempt can mend.
     virtual void on_worker_given_up(WorkerSlot& slot, const std::string& why) = 0;
@@ -174,6 +175,8 @@ class WorkerSlot {
     void check_stop(bool is_needed);
     bool is_hindered();
     void on_started();
+    void kill_for_fault(const std::string& why);
+    bool is_fault(const ProcessEnd& end) const;
     std::string end_reason(const ProcessEnd& end) const;
     void on_gone(const ProcessEnd& end);
     bool is_to_run() const;
@@ -218,6 +221,7 @@ class WorkerSlot {
     uint64_t started_ms_ = 0;
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
     std::string kill_reason_;              // Why the slot ends the present process.
+    bool is_killed_for_fault_ = false;     // And that is for what it did.
     control::Links links_;                 // As the present process measured them last.
     std::string wait_text_;
     uint64_t wait_logged_ms_ = 0;

@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (around.client().is_open()) around.client().close();
     // What runs ends with the worker's word or the worker, and nobody wants it again.
-    around.gateway().on_attention_gone(0);
+    around.gateway().on_attention_gone(0, {});
     AFD_ASSERT(around.gateway().num_in_flight() == 0,
                "%zu requests of a client that has gone",
                static_cast<size_t>(around.gateway().num_in_flight()));

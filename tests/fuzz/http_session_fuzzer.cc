@@ -150,7 +150,7 @@ class Connection {
         }
         socket_.reset();
         settle();
-        around_.gateway().on_attention_gone(0);
+        around_.gateway().on_attention_gone(0, {});
         AFD_ASSERT(around_.gateway().num_in_flight() == 0,
                    "%zu requests of a client that has gone",
                    around_.gateway().num_in_flight());

@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             around.gateway().on_attention_wait(0, !message.wait().text().empty());
         }
     }
-    around.gateway().on_attention_gone(0);
+    around.gateway().on_attention_gone(0, {});
     check_answers(around.client());
     return 0;
 }

@@ -21,7 +21,7 @@ TEST_F(GatewayTest, CancelledRequestOfADeadWorkerIsNotReplayed) {
     next_sent();
     client.close();
     EXPECT_TRUE(next_sent().second.has_cancel());
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     EXPECT_EQ(gateway_->num_in_flight(), 0U);
 }
 

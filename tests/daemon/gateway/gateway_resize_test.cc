@@ -38,13 +38,13 @@ TEST_F(GatewayResizeTest, RequestsStandStillAndGoOnWithOtherWorkers) {
     say_text(first.first, first.second.admit().sequence_id(), "xy");
 
     gateway_->stand_still();
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     client.send(generate(3, "f", 1));
     expect_answer(client, 3, client::Response::kAccepted);
     EXPECT_FALSE(instance_.has_next()) << "one worker is ready, and gets nothing";
     // What a worker says before its end still counts.
     say_text(second.first, second.second.admit().sequence_id(), "z");
-    gateway_->on_attention_gone(1);
+    gateway_->on_attention_gone(1, {});
 
     gateway_->go_on(3, {});
     EXPECT_FALSE(instance_.has_next()) << "nobody is ready";

@@ -45,7 +45,7 @@ TEST_F(GatewayTest, ReplaysTheRequestsOfADeadWorkerWithoutADuplicateOrAGap) {
     const auto first = next_sent();
     const uint64_t id = first.second.admit().sequence_id();
     say_text(0, id, "uv\xc3");
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(1, 1024);
 
     const auto [session, message] = next_sent();
@@ -69,7 +69,7 @@ TEST_F(GatewayTest, RequestWhoseLastTokenWasSentBeforeTheDeathIsFinished) {
     const uint64_t id = next_sent().second.admit().sequence_id();
     say_token(0, id, 'x');
     say_token(0, id, kEndOfText);
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     expect_answer(client, 5, client::Response::kFinished);
     EXPECT_EQ(client.last(5)->finished().reason(), client::STOP);
     gateway_->on_attention_ready(0, 1024);
@@ -110,7 +110,7 @@ TEST_F(GatewayTest, CachedTokensAreThoseOfTheFirstWorkerAndOfThePrompt) {
     };
     say_started(0, 64);
     say_text(0, id, std::string(50, 'y'));
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(1, 1024);
     say_started(1, 128);
     say_token(1, id, kEndOfText);
@@ -149,7 +149,7 @@ TEST_F(GatewayTest, StoppedRequestOfADeadWorkerIsFinishedNotReplayed) {
     const uint64_t id = next_sent().second.admit().sequence_id();
     say_text(0, id, "xy");
     next_sent();
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     expect_answer(client, 5, client::Response::kFinished);
     EXPECT_EQ(client.last(5)->finished().reason(), client::STOP);
     gateway_->on_attention_ready(0, 1024);
@@ -165,7 +165,7 @@ TEST_F(GatewayTest, StopStringIsFoundAcrossAReplay) {
     client.send(request);
     const uint64_t id = next_sent().second.admit().sequence_id();
     say_text(0, id, "xy");
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(1, 1024);
     EXPECT_EQ(next_sent().second.admit().tokens_size(), 5);
     say_text(1, id, "z");
@@ -328,7 +328,7 @@ TEST_F(GatewayTest, PromptLogprobsComeBeforeTokensAndOnce) {
     logprobs.add_values(-1);
     logprobs.add_values(-2);
     gateway_->on_events(0, events);
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(0, 1024);
     logprobs.add_values(-3);
     gateway_->on_events(0, events);

@@ -150,7 +150,7 @@ TEST_F(ResumableRequestsTest, APlaceThatIsNotThereIsRefusedAndTakesNothingAway) 
 
 TEST_F(ResumableRequestsTest, WhileItWaitsInTheQueueItKeepsItsPlaceAndCountsForItsUser) {
     config_.connection_requests_max = 1;
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     MemorySession& first = open();
     client::Request request = generate(1, "abc", 9);
     request.mutable_generate()->set_resumable_ms(60'000);
@@ -176,7 +176,7 @@ TEST_F(ResumableRequestsTest, ADeadWorkersReplayGoesOnBehindWhatWasKept) {
     const uint64_t id = start(first, 1, 4);
     say(id, "ab");
     first.close();
-    gateway_->on_attention_gone(0);
+    gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(0, 1 << 20);
     EXPECT_THAT(instance_.next().second.admit().tokens(), ElementsAre('a', 'b', 'c', 'a', 'b'));
     say(id, "cd");

@@ -3,7 +3,6 @@
 // Whether an instance can serve, and what it says if it cannot: workers that have served and cannot
 // start again.
 #include <csignal>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -120,24 +119,8 @@ TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
 // at once, while its host is away, and the host comes back. Oracle: the state, before the worker
 // has lived for kSettleMs.
 TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
-    for (const char* name : {"afd-ffn-worker", "afd-attention-worker"}) {
-        std::filesystem::create_symlink(std::string(AFD_FAKE_WORKERS "/") + name,
-                                        directory_.path(name));
-    }
-    // Without what only a stand-in is told.
-    const std::string stand_in =
-        directory_.write("afd-stand-in",
-                         "#!/bin/sh\n"
-                         "for word; do shift; case $word in\n"
-                         "--role|--cluster-dir) skip=1 ;;\n"
-                         "*) [ -n \"$skip\" ] || set -- \"$@\" \"$word\"\n"
-                         "skip= ;;\n"
-                         "esac; done\n"
-                         "exec " AFD_FAKE_WORKERS "/afd-ffn-worker \"$@\"\n");
-    std::filesystem::permissions(stand_in, std::filesystem::perms::owner_all);
-    worker_directory_ = directory_.path();
     bool is_there = true;
-    host_of_ = [](control::Role role, uint32_t) { return role == control::FFN ? "b" : ""; };
+    put_on_host_b(control::FFN);
     find_host_ = [&](const std::string&) {
         return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
     };

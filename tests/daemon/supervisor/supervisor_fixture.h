@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -151,6 +152,31 @@ class SupervisorTest : public testing::Test {
             loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
         program_.gateway = gateway_.get();
         supervisor_->start(*gateway_, program_);
+    }
+
+    // The workers of this role are of host b, which is always there; their stand-ins are the fake
+    // worker. Before start().
+    void put_on_host_b(control::Role role) {
+        for (const char* name : {"afd-ffn-worker", "afd-attention-worker"}) {
+            std::filesystem::create_symlink(std::string(AFD_FAKE_WORKERS "/") + name,
+                                            directory_.path(name));
+        }
+        const std::string worker = role == control::FFN ? "afd-ffn-worker" : "afd-attention-worker";
+        // Without what only a stand-in is told.
+        const std::string stand_in =
+            directory_.write("afd-stand-in",
+                             "#!/bin/sh\n"
+                             "for word; do shift; case $word in\n"
+                             "--role|--cluster-dir) skip=1 ;;\n"
+                             "*) [ -n \"$skip\" ] || set -- \"$@\" \"$word\"\n"
+                             "skip= ;;\n"
+                             "esac; done\n"
+                             "exec " AFD_FAKE_WORKERS "/" +
+                                 worker + " \"$@\"\n");
+        std::filesystem::permissions(stand_in, std::filesystem::perms::owner_all);
+        worker_directory_ = directory_.path();
+        host_of_ = [role](control::Role each, uint32_t) { return each == role ? "b" : ""; };
+        find_host_ = [](const std::string&) { return control::RemoteHost(); };
     }
 
     // A heart that always beats.

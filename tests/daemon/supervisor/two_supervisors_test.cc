@@ -15,7 +15,7 @@ using testing::IsEmpty;
 // Notes what it hears, as the resizer does while the second one starts.
 struct Newcomers final : AttentionListener, InstanceListener {
     void on_attention_ready(uint32_t, uint64_t) override { ++num_ready; }
-    void on_attention_gone(uint32_t) override { ++num_gone; }
+    void on_attention_gone(uint32_t, const WorkerEnd&) override { ++num_gone; }
     void on_events(uint32_t, const control::Events&) override {}
     void on_attention_wait(uint32_t, bool) override {}
     uint32_t num_sequences(uint32_t) const override { return 0; }
