@@ -305,6 +305,10 @@ void Afdd::send(uint32_t session, const control::SupervisorMessage& message) {
     crew_->supervisor().send(session, message);
 }
 
+void Afdd::excuse_deaths() {
+    crew_->supervisor().excuse_deaths();
+}
+
 Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& answer) {
     // Who drains or restarts a worker means one that a resize is about to end.
     if (asked.has_run_flag()) AFD_TRY(resizer_->check_idle());

@@ -80,6 +80,7 @@ class Afdd final : private AttentionWorkers,
 
     // AttentionWorkers: of the crew that serves.
     void send(uint32_t session, const control::SupervisorMessage& message) override;
+    void excuse_deaths() override;
 
     void fill_status(client::Status& status) const override;
     std::string metrics_text(const client::Status& status,

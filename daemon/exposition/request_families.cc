@@ -99,6 +99,10 @@ void add_counts(const MetricsSnapshot& snapshot, FamilyList& families) {
                      "Requests that began again because their attention worker was lost",
                      "num_preemptions_total");
     families.value(static_cast<double>(requests.num_replays));
+    families.counter(
+        "afd_deadly_requests_total",
+        "Requests that ended because attention workers died of them, among the failures");
+    families.value(static_cast<double>(requests.num_deadly));
 }
 
 void add_times(const RequestMetrics& requests, FamilyList& families) {

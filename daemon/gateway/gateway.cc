@@ -31,8 +31,9 @@ Gateway::Gateway(EventLoop& loop,
       ends_(flights_, queue_, answers_, counters_, sessions_, workers),
       resumables_(loop, config, flights_, queue_, answers_, ends_, [this] { settle(); }),
       admission_(config, model_, flights_, queue_, answers_, resumables_, workers),
-      stream_(flights_, queue_, answers_, ends_, counters_),
-      replay_(flights_, queue_, ends_, counters_),
+      suspects_(flights_, queue_, ends_, counters_, workers),
+      stream_(flights_, queue_, answers_, ends_, counters_, suspects_),
+      replay_(flights_, queue_, ends_, counters_, suspects_),
       output_limit_(config.output_buffer_kib * 1024, flights_, ends_),
       drain_(answers_),
       change_watch_(answers_),
@@ -269,8 +270,8 @@ void Gateway::on_attention_ready(uint32_t session, uint64_t kv_tokens) {
     settle();
 }
 
-void Gateway::on_attention_gone(uint32_t session, const WorkerEnd& /*end*/) {
-    replay_.on_attention_gone(session);
+void Gateway::on_attention_gone(uint32_t session, const WorkerEnd& end) {
+    replay_.on_attention_gone(session, end);
     settle();
 }
 

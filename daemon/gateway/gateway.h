@@ -13,7 +13,8 @@
 // their limit, end a drain that has nothing left.
 //
 // A request that cannot complete ends with an explicit error. When an attention worker is gone its
-// requests run again elsewhere behind what was already sent, and the client sees a pause.
+// requests run again elsewhere behind what was already sent, and the client sees a pause; one that
+// worker after worker dies of ends.
 
 #include <functional>
 #include <memory>
@@ -34,6 +35,7 @@
 #include "daemon/gateway/flight/output_limit.h"
 #include "daemon/gateway/flight/replay.h"
 #include "daemon/gateway/flight/resumable_requests.h"
+#include "daemon/gateway/flight/suspects.h"
 #include "daemon/gateway/flight/token_stream.h"
 #include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/hop_sampler.h"
@@ -162,6 +164,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     FlightEnds ends_;
     ResumableRequests resumables_;
     Admission admission_;
+    Suspects suspects_;
     TokenStream stream_;
     Replay replay_;
     OutputLimit output_limit_;

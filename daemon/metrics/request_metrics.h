@@ -39,6 +39,8 @@ class RequestMetrics {
     void on_failed(Code code) { ++failed[code]; }
     void on_refused(Code code) { ++refused[code]; }
     void on_replayed() { ++num_replays; }
+    // It ended because attention workers died of it; it has failed, too.
+    void on_deadly() { ++num_deadly; }
 
     BucketHistogram first_token_s;
     BucketHistogram inter_token_s;
@@ -59,6 +61,7 @@ class RequestMetrics {
     std::map<Code, uint64_t> failed;   // Accepted ones.
     std::map<Code, uint64_t> refused;  // Never accepted.
     uint64_t num_replays = 0;
+    uint64_t num_deadly = 0;
 };
 
 }  // namespace afd::daemon

@@ -18,6 +18,9 @@ class AttentionWorkers {
     virtual ~AttentionWorkers() = default;
     // Admit or CancelSequence. A worker that dies meanwhile loses it; on_attention_gone() follows.
     virtual void send(uint32_t session, const control::SupervisorMessage& message) = 0;
+    // What they have died of when they were ready is no more: that they did says nothing about
+    // whether they can serve.
+    virtual void excuse_deaths() = 0;
 };
 
 // Implemented by the Gateway.

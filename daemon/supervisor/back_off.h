@@ -29,6 +29,9 @@ class BackOff {
         return delay_ms_;
     }
 
+    // Failures so far do not count.
+    void forget() { delay_ms_ = 0; }
+
   private:
     const uint64_t first_ms_;
     const uint64_t max_ms_;

@@ -172,6 +172,10 @@ void Supervisor::send(uint32_t session, const control::SupervisorMessage& messag
     attention_[session]->send(message);
 }
 
+void Supervisor::excuse_deaths() {
+    for (const auto& slot : attention_) slot->excuse_deaths();
+}
+
 Result<> Supervisor::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
     if (hello.version() != kControlVersion) {
         return Error{Code::kFailedPrecondition,

@@ -73,6 +73,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) override;
 
     void send(uint32_t session, const control::SupervisorMessage& message) override;
+    void excuse_deaths() override;
 
     // A host is there: those of its workers that have waited for it start.
     void on_host_joined(const std::string& name);

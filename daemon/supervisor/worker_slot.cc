@@ -427,6 +427,11 @@ void WorkerSlot::on_gone(const ProcessEnd& end) {
     }
 }
 
+void WorkerSlot::excuse_deaths() {
+    back_off_.forget();
+    if (dies_when_ready_) on_settled();
+}
+
 void WorkerSlot::on_settled() {
     num_failures_ = 0;
     dies_when_ready_ = false;

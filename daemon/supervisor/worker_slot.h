@@ -127,6 +127,9 @@ class WorkerSlot {
     void answer(const control::SupervisorMessage& message);
     Result<> answer(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
 
+    // Deaths of this worker when it was ready are forgotten, as if it had lived long since then.
+    void excuse_deaths();
+
     // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 

@@ -93,10 +93,15 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
 void Admission::admit() {
     while (const auto admission = queue_.admit_next()) {
         control::SupervisorMessage message;
-        *message.mutable_admit() = flights_.at(admission->id).request->admit(admission->id);
+        const Request& request = *flights_.at(admission->id).request;
+        *message.mutable_admit() = admission->is_trial ? request.admit_for_one(admission->id)
+                                                       : request.admit(admission->id);
         workers_.send(admission->session, message);
-        log::of_request(
-            admission->id, log::Level::kDebug, "goes to attention worker {}", admission->session);
+        log::of_request(admission->id,
+                        log::Level::kDebug,
+                        "goes to attention worker {}{}",
+                        admission->session,
+                        admission->is_trial ? ", alone and for one token" : "");
     }
 }
 

@@ -11,12 +11,19 @@
 // its requests are queued again in front of all others, in their old order: they were accepted
 // earlier (promise 2).
 //
+// A suspect (suspects.h) goes before all of these, to a worker that is idle and gets nothing else
+// until the suspect has left it. One at a time is on trial so; the other workers serve the rest.
+// While none is idle others go first, kPassesMax of them at most: then the worker with the fewest
+// gets none until it is idle.
+//
 // A connection may have twice as many places of the queue as are free: one alone gets two of three,
 // the next two thirds of the rest, and so on. Several greedy ones together, six if max_queue is
 // 512, still fill the queue; the next request is then refused until one of theirs starts.
 
 #include <cstdint>
+#include <deque>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -31,10 +38,12 @@ class AdmissionQueue {
     // One attention worker as admission sees it.
     struct Worker {
         bool is_ready = false;
-        bool is_waiting = false;  // For a peer, long enough to be reported.
+        bool is_waiting = false;   // For a peer, long enough to be reported.
+        bool has_suspect = false;  // And nothing else.
         uint64_t total_blocks = 0;
         uint64_t used_blocks = 0;
         uint32_t num_sequences = 0;
+        uint64_t num_given = 0;  // Requests, since it is ready.
 
         uint64_t free_blocks() const { return total_blocks - used_blocks; }
     };
@@ -42,9 +51,11 @@ class AdmissionQueue {
     struct Admission {
         uint64_t id = 0;
         uint32_t session = 0;
+        bool is_trial = false;  // Of a suspect, which is to leave after its next token.
     };
 
     static constexpr uint64_t kBlockTokens = 64;
+    static constexpr uint64_t kPassesMax = 256;
     static uint64_t blocks_for(uint64_t tokens) {
         return (tokens + kBlockTokens - 1) / kBlockTokens;
     }
@@ -70,6 +81,16 @@ class AdmissionQueue {
     // queue; the caller may remove() some of them.
     std::vector<uint64_t> worker_gone(uint32_t session);
 
+    // The request is a suspect from now on, whose trial is on another worker than `avoided` as long
+    // as another is ready. REQUIRES: it waits, and is none.
+    void suspect(uint64_t id, std::optional<uint32_t> avoided = std::nullopt);
+    bool is_another_ready(uint32_t session) const;
+    // Whether a suspect runs.
+    bool is_on_trial(uint64_t id) const;
+    // It has left its worker, is no suspect any more, and waits as one whose worker is gone.
+    // REQUIRES: it is on trial.
+    void end_trial(uint64_t id);
+
     // Whether a request of this connection may wait, as far as is known without its size. Errors:
     // kResourceExhausted: max_queue requests wait already, or too many of this connection.
     Result<> check_place(FairQueue::Client client) const;
@@ -94,8 +115,8 @@ class AdmissionQueue {
     void fill_status(client::Status& status) const;
 
     const std::vector<Worker>& workers() const { return workers_; }
-    size_t num_queued() const { return queue_.size(); }
-    size_t num_running() const { return requests_.size() - queue_.size(); }
+    size_t num_queued() const { return queue_.size() + suspects_.size(); }
+    size_t num_running() const { return requests_.size() - num_queued(); }
 
   private:
     struct Entry {
@@ -103,8 +124,20 @@ class AdmissionQueue {
         uint64_t order = 0;  // Of arrival.
         FairQueue::Client client = nullptr;
         std::optional<uint32_t> session;
+        bool is_suspect = false;
+        std::optional<uint32_t> avoided = std::nullopt;  // Of a suspect.
     };
 
+    bool is_before(uint64_t a, uint64_t b) const;
+    void put_in_front(std::span<const uint64_t> ids);
+    void leave_worker(Entry& entry);
+    Admission give(uint64_t id, uint32_t session);
+    std::optional<Admission> next_trial();
+    bool awaits_idle_worker() const;
+    bool do_some_go_on() const;
+    bool may_try(const Entry& suspect, uint32_t session) const;
+    std::optional<uint32_t> idle_worker(const Entry& suspect) const;
+    std::optional<uint32_t> kept_worker() const;
     std::optional<uint32_t> best_worker(uint64_t blocks) const;
     Result<> check_full(FairQueue::Client client) const;
 
@@ -114,6 +147,8 @@ class AdmissionQueue {
     bool is_still_ = false;
     std::vector<Worker> workers_;
     FairQueue queue_;
+    std::deque<uint64_t> suspects_;  // That wait, in the order of their arrival; not in queue_.
+    uint64_t num_passes_ = 0;        // Others that went before the first of them.
     std::unordered_map<uint64_t, Entry> requests_;
 };
 

@@ -19,6 +19,19 @@ namespace afd::daemon {
 class ClientSession;
 class KeptStream;
 
+// Attention workers that ended by their own fault while they had a request, since its last token
+// (suspects.h).
+struct WorkerDeaths {
+    uint32_t num = 0;
+    uint32_t session = 0;      // Of the first.
+    bool was_another = false;  // One was of another session.
+
+    void add(uint32_t of_session) {
+        if (num++ == 0) session = of_session;
+        was_another = was_another || of_session != session;
+    }
+};
+
 // A request in flight and to whom its answers go.
 struct Flight {
     std::unique_ptr<Request> request;
@@ -28,8 +41,9 @@ struct Flight {
     RequestMoments moments;
     uint64_t deadline_us = 0;        // As the moments; 0: it has none.
     uint32_t num_cached_tokens = 0;  // Of the prompt, as its first worker said.
-    bool is_cancelled = false;       // Its worker, if it has one, was told to stop.
-    bool is_disowned = false;        // Its client has heard an error; it ends silently.
+    WorkerDeaths deaths;
+    bool is_cancelled = false;  // Its worker, if it has one, was told to stop.
+    bool is_disowned = false;   // Its client has heard an error; it ends silently.
 
     // Whether its client is a connection.
     bool has_connection() const;

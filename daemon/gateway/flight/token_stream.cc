@@ -14,8 +14,14 @@ TokenStream::TokenStream(FlightTable& flights,
                          const AdmissionQueue& queue,
                          ClientAnswers& answers,
                          FlightEnds& ends,
-                         GatewayCounters& counters)
-    : flights_(flights), queue_(queue), answers_(answers), ends_(ends), counters_(counters) {}
+                         GatewayCounters& counters,
+                         Suspects& suspects)
+    : flights_(flights),
+      queue_(queue),
+      answers_(answers),
+      ends_(ends),
+      counters_(counters),
+      suspects_(suspects) {}
 
 void TokenStream::on_events(uint32_t session, const control::Events& events) {
     for (const control::StartedEvent& event : events.started()) {
@@ -75,6 +81,7 @@ void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event)
     counters_.count_token(flight.moments, now_us);
     if (flight.moments.first_token_us == 0) flight.moments.first_token_us = now_us;
     flight.moments.last_token_us = now_us;
+    suspects_.on_token(id, flight);
     if (chunk.value()) answers_.chunk(flight, *std::move(chunk).value());
     // Its client hears the end when the worker has let go of its KV room.
     if (flight.request->is_text_over()) ends_.stop_worker(id);
@@ -93,6 +100,7 @@ void TokenStream::on_end(FlightTable::Id id, const control::EndEvent& event) {
             event.message().empty() ? std::string(code_name(code)) : event.message();
         ends_.fail(id, {code, "the request ended early: " + why});
     } else if (!flight.request->is_complete()) {
+        if (suspects_.end_trial(id)) return;
         ends_.fail(
             id, {Code::kInternal, "the attention worker ended the request before its last token"});
     } else {

@@ -11,6 +11,7 @@
 #include "daemon/gateway/flight/flight_ends.h"
 #include "daemon/gateway/flight/flight_table.h"
 #include "daemon/gateway/flight/gateway_counters.h"
+#include "daemon/gateway/flight/suspects.h"
 #include "proto/control.pb.h"
 
 namespace afd::daemon {
@@ -22,7 +23,8 @@ class TokenStream {
                 const AdmissionQueue& queue,
                 ClientAnswers& answers,
                 FlightEnds& ends,
-                GatewayCounters& counters);
+                GatewayCounters& counters,
+                Suspects& suspects);
 
     // A token outside the vocabulary, or one too many, ends its request with kInternal on both
     // sides; a worker's error ends it with that.
@@ -41,6 +43,7 @@ class TokenStream {
     ClientAnswers& answers_;
     FlightEnds& ends_;
     GatewayCounters& counters_;
+    Suspects& suspects_;
 };
 
 }  // namespace afd::daemon

@@ -125,6 +125,12 @@ control::Admit Request::admit(uint64_t sequence_id) const {
     return admit;
 }
 
+control::Admit Request::admit_for_one(uint64_t sequence_id) const {
+    control::Admit one = admit(sequence_id);
+    one.set_max_total_tokens(static_cast<uint32_t>(tokens_.size()) + 1);
+    return one;
+}
+
 Result<std::optional<client::Chunk>> Request::on_token(const control::TokenEvent& event) {
     // The worker is a step ahead of what it is told.
     if (is_text_over()) return std::optional<client::Chunk>();

@@ -42,6 +42,8 @@ class Request {
 
     // What an attention worker is told: for a replay with the tokens already sent.
     control::Admit admit(uint64_t sequence_id) const;
+    // The same for its next token alone. REQUIRES: !is_complete().
+    control::Admit admit_for_one(uint64_t sequence_id) const;
 
     // Turn an event into what the client gets; nothing if it gets nothing.
     // Tokens after the text is over give nothing. Errors: kInternal: the worker sent what it must

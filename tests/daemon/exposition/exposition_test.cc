@@ -51,6 +51,7 @@ class ExpositionTest : public testing::Test {
         http_.on_answered("none", "BREW", 404, 0);
         requests_.on_failed(Code::kDeadlineExceeded);
         requests_.on_refused(Code::kResourceExhausted);
+        requests_.on_deadly();
     }
 
     std::string text(bool vllm_names = false) const {
@@ -87,6 +88,7 @@ TEST_F(ExpositionTest, HasLevelsTimesAndWorkers) {
     EXPECT_THAT(all, HasSubstr(line("afd_state", R"(,state="failed")", "0")));
     EXPECT_THAT(all,
                 HasSubstr(line("afd_request_failures_total", R"(,code="deadline exceeded")", "1")));
+    EXPECT_THAT(all, HasSubstr(line("afd_deadly_requests_total", "", "1")));
     const char* attention = R"(,role="attention",worker="0")";
     EXPECT_THAT(all, HasSubstr(line("afd_worker_restarts_total", attention, "2")));
     EXPECT_THAT(all, HasSubstr(line("afd_bubble_seconds_total", attention, "2")));

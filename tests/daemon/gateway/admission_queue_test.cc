@@ -166,6 +166,134 @@ TEST(AdmissionQueue, WorkerThatWaitsForAPeerIsGivenNothingWhileAnotherGoesOn) {
     EXPECT_FALSE(queue.workers()[1].is_waiting);
 }
 
+TEST(AdmissionQueue, SuspectsGoFirstAndOneAtATimeToAnIdleWorker) {
+    AdmissionQueue queue(2, 10, 8);
+    queue.worker_ready(0, 10 * kBlock);
+    for (uint64_t id = 1; id <= 4; ++id) {
+        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        EXPECT_EQ(admit(queue, id), 0);
+    }
+    queue.worker_gone(0);
+    queue.suspect(3);
+    queue.suspect(2);
+    EXPECT_EQ(queue.num_queued(), 4U);
+    queue.worker_ready(0, 10 * kBlock);
+    const auto trial = queue.admit_next();
+    ASSERT_TRUE(trial);
+    EXPECT_EQ(trial->id, 2U) << "it came before the other";
+    EXPECT_TRUE(trial->is_trial);
+    EXPECT_TRUE(queue.is_on_trial(2));
+    EXPECT_FALSE(queue.is_on_trial(3));
+    EXPECT_EQ(queue.admit_next(), std::nullopt) << "nobody joins it";
+    // Another worker is for the others, also if it is idle.
+    queue.worker_ready(1, 10 * kBlock);
+    const auto other = queue.admit_next();
+    ASSERT_TRUE(other);
+    EXPECT_EQ(other->id, 1U);
+    EXPECT_FALSE(other->is_trial);
+    EXPECT_EQ(admit(queue, 4), 1);
+    queue.end_trial(2);
+    EXPECT_EQ(queue.workers()[0].num_sequences, 0U);
+    const auto next = queue.admit_next();
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->id, 3U);
+    EXPECT_EQ(next->session, 0U);
+    EXPECT_EQ(admit(queue, 2), 1) << "it is a suspect no more";
+    // An end of any kind frees the worker.
+    EXPECT_TRUE(queue.remove(3));
+    EXPECT_FALSE(queue.workers()[0].has_suspect);
+    ASSERT_TRUE(queue.enqueue(5, kBlock).ok());
+    EXPECT_EQ(admit(queue, 5), 0);
+}
+
+TEST(AdmissionQueue, ASuspectThatLosesItsWorkerOrWaitsCanBeRemovedOrTriedAgain) {
+    AdmissionQueue queue(1, 10, 8);
+    queue.worker_ready(0, 10 * kBlock);
+    for (uint64_t id = 1; id <= 2; ++id) {
+        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        EXPECT_EQ(admit(queue, id), 0);
+    }
+    queue.worker_gone(0);
+    queue.suspect(1);
+    queue.suspect(2);
+    queue.change_client(2, &queue);
+    EXPECT_TRUE(queue.remove(2));
+    queue.worker_ready(0, 10 * kBlock);
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_THAT(queue.worker_gone(0), ElementsAre(1));
+    EXPECT_FALSE(queue.is_on_trial(1)) << "who knows why says so again";
+    queue.suspect(1);
+    queue.worker_ready(0, 10 * kBlock);
+    EXPECT_TRUE(queue.admit_next()->is_trial);
+    EXPECT_EQ(queue.num_queued(), 0U);
+    EXPECT_EQ(queue.num_running(), 1U);
+}
+
+TEST(AdmissionQueue, ATrialIsOnANewWorkerIfThereIsOneAndOnAnotherThanTheAvoided) {
+    AdmissionQueue queue(3, 10, 8);
+    queue.worker_ready(0, 10 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_TRUE(queue.remove(1));
+    ASSERT_TRUE(queue.enqueue(2, kBlock).ok());
+    queue.worker_ready(1, 10 * kBlock);
+    EXPECT_EQ(admit(queue, 2), 0);
+    queue.worker_gone(0);
+    queue.worker_ready(0, 10 * kBlock);
+    ASSERT_TRUE(queue.enqueue(3, kBlock).ok());
+    EXPECT_EQ(admit(queue, 2), 0);
+    EXPECT_EQ(admit(queue, 3), 1);
+    EXPECT_TRUE(queue.remove(3));
+    queue.worker_gone(0);
+    queue.suspect(2, 0);
+    EXPECT_TRUE(queue.is_another_ready(0));
+    queue.worker_ready(0, 10 * kBlock);
+    queue.worker_ready(2, 10 * kBlock);
+    EXPECT_EQ(admit(queue, 2), 2) << "0 is avoided, and 1 was given others";
+    queue.worker_gone(2);
+    queue.suspect(2, 0);
+    EXPECT_EQ(admit(queue, 2), 1);
+    queue.worker_gone(1);
+    queue.suspect(2, 0);
+    EXPECT_FALSE(queue.is_another_ready(0));
+    EXPECT_EQ(admit(queue, 2), 0) << "there is no other";
+}
+
+// Goal: a suspect waits neither for ever nor holds up everybody. Method: no worker is idle while
+// requests come and go without end. Oracle: so many of them go before it, and no more; when those
+// that run on one worker have ended it runs there, and the others go on.
+TEST(AdmissionQueue, ASuspectGetsAWorkerOfItsOwnAfterAWhile) {
+    AdmissionQueue queue(2, 10, 2);
+    queue.worker_ready(0, 10 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    queue.worker_ready(1, 10 * kBlock);
+    for (uint64_t id = 2; id <= 3; ++id) {
+        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        EXPECT_EQ(admit(queue, id), 1 - static_cast<int>(id % 2));
+    }
+    queue.worker_gone(0);
+    EXPECT_EQ(admit(queue, 1), 1);
+    queue.suspect(3);
+    uint64_t running = 1;
+    uint64_t next_id = 4;
+    for (uint64_t i = 0; i < AdmissionQueue::kPassesMax; ++i) {
+        ASSERT_TRUE(queue.enqueue(next_id, kBlock).ok());
+        EXPECT_EQ(queue.admit_next(), std::nullopt) << "worker 1 is full";
+        EXPECT_TRUE(queue.remove(running));
+        EXPECT_EQ(admit(queue, next_id), 1);
+        running = next_id++;
+    }
+    EXPECT_TRUE(queue.remove(running));
+    ASSERT_TRUE(queue.enqueue(next_id, kBlock).ok());
+    EXPECT_EQ(queue.admit_next(), std::nullopt) << "there is room, but it is kept";
+    EXPECT_TRUE(queue.remove(2));
+    EXPECT_EQ(admit(queue, 3), 1);
+    EXPECT_TRUE(queue.is_on_trial(3));
+    queue.worker_ready(0, 10 * kBlock);
+    EXPECT_EQ(admit(queue, next_id), 0);
+}
+
 TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
@@ -177,7 +305,7 @@ TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
 
 // Goal: no sequence of events loses, doubles or over-commits anything. Method: random events
 // against a plain model. Oracle: every request is waiting or running on a ready worker, and the
-// reservations of a worker are the sum over its requests and within its room.
+// reservations of a worker are the sum over its requests and within its room; suspects are alone.
 TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
     constexpr uint32_t kWorkers = 3;
     constexpr uint64_t kRoom = 20;
@@ -194,7 +322,9 @@ TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
                 break;
             case 1:
                 if (random() % 10 == 0) {
-                    queue.worker_gone(worker);
+                    for (const uint64_t id : queue.worker_gone(worker)) {
+                        if (random() % 2 == 0) queue.suspect(id);
+                    }
                     ready.erase(worker);
                 }
                 break;
@@ -220,9 +350,12 @@ TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
         }
         std::vector<uint64_t> used(kWorkers);
         std::vector<uint32_t> running(kWorkers);
+        std::vector<bool> has_trial(kWorkers);
         for (const auto& [id, wanted] : tokens) {
+            if (queue.is_on_trial(id) && random() % 8 == 0) queue.end_trial(id);
             const auto session = queue.session_of(id);
             if (!session) continue;
+            if (queue.is_on_trial(id)) has_trial[*session] = true;
             ASSERT_TRUE(ready.contains(*session)) << "step " << step;
             used[*session] += AdmissionQueue::blocks_for(wanted);
             ++running[*session];
@@ -233,6 +366,10 @@ TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
             ASSERT_EQ(queue.workers()[i].num_sequences, running[i]) << "step " << step;
             ASSERT_LE(used[i], kRoom);
             ASSERT_LE(running[i], 4U);
+            ASSERT_EQ(queue.workers()[i].has_suspect, has_trial[i]) << "step " << step;
+            if (has_trial[i]) {
+                ASSERT_EQ(running[i], 1U) << "step " << step;
+            }
             num_running += running[i];
         }
         ASSERT_EQ(queue.num_running(), num_running);

@@ -77,6 +77,16 @@ TEST_F(RequestTest, TextBecomesTokensAndTheSeedIsDrawn) {
     EXPECT_THAT(admit.stop_ids(), ElementsAre(kEndOfText));
 }
 
+TEST_F(RequestTest, ForOneTokenAWorkerIsToldEverythingButToGoOn) {
+    const auto request = create();
+    token(*request, 'd');
+    control::Admit one = request->admit_for_one(9);
+    EXPECT_EQ(one.tokens_size(), 4);
+    EXPECT_EQ(one.max_total_tokens(), 5);
+    one.set_max_total_tokens(13);
+    EXPECT_EQ(one.SerializeAsString(), request->admit(9).SerializeAsString());
+}
+
 TEST_F(RequestTest, GivenSeedAndIgnoreEosAreKept) {
     wish_.mutable_sampling()->set_seed(0);
     wish_.set_ignore_eos(true);

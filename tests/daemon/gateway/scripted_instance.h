@@ -21,6 +21,7 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
     void send(uint32_t session, const control::SupervisorMessage& message) override {
         sent.emplace_back(session, message);
     }
+    void excuse_deaths() override { ++num_excuses; }
     Result<> answer_context(const client::GetContext& asked, client::Context& answer) override {
         if (asked.role() != "ffn") return Error{Code::kNotFound, "there is no such worker"};
         answer.set_role(asked.role());
@@ -64,6 +65,7 @@ class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
     std::string resize_refusal;  // Empty: none is refused.
     int num_stops = 0;
     int num_drains = 0;
+    int num_excuses = 0;
 
   private:
     size_t num_seen_ = 0;

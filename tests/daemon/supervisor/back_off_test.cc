@@ -24,6 +24,15 @@ TEST(BackOff, StartsAnewOnlyAfterGoodHealth) {
     EXPECT_EQ(back_off.failed(30000), 100);
 }
 
+TEST(BackOff, StartsAnewWhenFailuresAreForgotten) {
+    BackOff back_off(100, 5000, 10000);
+    EXPECT_EQ(back_off.failed(0), 100);
+    EXPECT_EQ(back_off.failed(1), 200);
+    back_off.forget();
+    EXPECT_EQ(back_off.failed(2), 100);
+    EXPECT_EQ(back_off.failed(3), 200);
+}
+
 TEST(BackOff, HealthOfAnEarlierProcessDoesNotCount) {
     BackOff back_off(100, 5000, 10000);
     back_off.healthy(0);

@@ -8,6 +8,7 @@
 //   AFD_FAKE_FAIL       end with this message before being ready
 //   AFD_FAKE_CRASH      abort before being ready
 //   AFD_FAKE_DIE        abort as soon as it is ready
+//   AFD_FAKE_DEADLY     attention: abort when it is given a sequence with this token
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
 //                       that is back, and report the answer as a wait; FFN: report what is voided
@@ -18,6 +19,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <deque>
@@ -76,6 +78,7 @@ class FakeLoop {
                     }
                     break;
                 case WorkerCommand::Kind::kAdmit:
+                    if (is_deadly(*command.sequence)) std::abort();
                     push(WorkerEvent::Kind::kStarted, *command.sequence);
                     running_[command.sequence_id] = std::move(command.sequence);
                     break;
@@ -97,6 +100,12 @@ class FakeLoop {
             }
         }
         return true;
+    }
+
+    static bool is_deadly(const SequenceRequest& sequence) {
+        const auto token = static_cast<uint32_t>(number_from("AFD_FAKE_DEADLY"));
+        return token != 0 && std::find(sequence.tokens.begin(), sequence.tokens.end(), token) !=
+                                 sequence.tokens.end();
     }
 
     void ask_to_void(const WorkerCommand& state) {
