@@ -42,12 +42,13 @@ CrashEntry* find(CrashEntry* table, const char* name) {
 // Here and not at the first hit: a worker that serves may open no file any more.
 CrashEntry* const CrashPoint::table = map_table();
 
-void CrashPoint::die_if_armed() {
+void CrashPoint::die_if_armed(uint64_t value) {
     CrashEntry* entry = entry_;
     if (entry == nullptr) entry_ = entry = find(table, name_);
     // In sequence, as by default: nothing here is in a hurry, and a test reads what it counts.
     ++entry->hits;
     entry->pid = ::getpid();
+    if (entry->only != 0 && entry->only != value + 1) return;
     if (entry->left <= 0 || --entry->left != 0) return;
     ++entry->deaths;
     if (entry->again > 0) {
@@ -55,8 +56,10 @@ void CrashPoint::die_if_armed() {
         entry->left = 1;
     }
     // Not raise(): nothing of this process may run any more, also none of its other threads.
-    ::kill(::getpid(), SIGKILL);
-    ::pause();
+    const int signal = entry->signal;
+    ::kill(::getpid(), signal == 0 ? SIGKILL : signal);
+    // Again: a worker that serves may not pause, and another thread may have the signal.
+    while (true) ::pause();
 }
 
 }  // namespace afd

@@ -9,6 +9,9 @@
 // point was reached, and when to die there. tests/faults/crash_table.h makes the file and arms
 // points.
 //
+// AFD_CRASH_POINT_OF("embed.token_done", token): the same of a value, where a test can let those
+// die alone that have this one, and by another signal, as if they crashed of it.
+//
 // The name says where the process is: what has happened just before. A name stands once in the
 // tree; tests/faults finds all of them there, and fails for one that no test reaches.
 //
@@ -29,6 +32,8 @@ struct CrashEntry {
     std::atomic<uint64_t> again;   // How many more times to die: each time at the next hit.
     std::atomic<uint64_t> deaths;  // Since the file was made.
     std::atomic<int32_t> pid;      // Of the last hit.
+    std::atomic<int32_t> signal;   // To die by; 0: SIGKILL.
+    std::atomic<uint64_t> only;    // Dies of this value alone, which is one less; 0: of any.
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
@@ -40,16 +45,16 @@ class CrashPoint {
   public:
     constexpr explicit CrashPoint(const char* name) : name_(name) {}
 
-    void reach() {
+    void reach(uint64_t value = 0) {
         if (table != nullptr) [[unlikely]]
-            die_if_armed();
+            die_if_armed(value);
     }
 
     // What the environment names, mapped before main(); nullptr: nothing.
     static CrashEntry* const table;
 
   private:
-    void die_if_armed();
+    void die_if_armed(uint64_t value);
 
     const char* name_;
     std::atomic<CrashEntry*> entry_ = nullptr;
@@ -58,13 +63,15 @@ class CrashPoint {
 }  // namespace afd
 
 #ifdef AFD_CRASH_POINTS
-#define AFD_CRASH_POINT(name)                         \
+#define AFD_CRASH_POINT_OF(name, value)               \
     do {                                              \
         static constinit ::afd::CrashPoint at_{name}; \
-        at_.reach();                                  \
+        at_.reach(value);                             \
     } while (false)
 #else
-#define AFD_CRASH_POINT(name) \
-    do {                      \
+#define AFD_CRASH_POINT_OF(name, value) \
+    do {                                \
+        static_cast<void>(value);       \
     } while (false)
 #endif
+#define AFD_CRASH_POINT(name) AFD_CRASH_POINT_OF(name, 0)

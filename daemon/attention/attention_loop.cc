@@ -239,6 +239,9 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
     micro_batch.begin();
     probe_.began_step(micro_batch);
     parts_.head->embed(micro_batch.tokens(), micro_batch.residual());
+    for (const int32_t token : micro_batch.tokens()) {
+        AFD_CRASH_POINT_OF("embed.token_done", static_cast<uint64_t>(token));
+    }
     return true;
 }
 

@@ -29,7 +29,7 @@ void find_names(const fs::path& file, std::vector<std::string>& names) {
     std::stringstream buffer;
     buffer << stream.rdbuf();
     const std::string text = buffer.str();
-    static const std::regex point("AFD_CRASH_POINT\\(\\s*\"([^\"]+)\"\\s*\\);");
+    static const std::regex point("AFD_CRASH_POINT(?:_OF)?\\(\\s*\"([^\"]+)\"\\s*(?:,|\\);)");
     for (std::sregex_iterator at(text.begin(), text.end(), point), end; at != end; ++at) {
         names.push_back((*at)[1]);
     }
@@ -78,10 +78,19 @@ void CrashTable::arm(const std::string& name, uint64_t hit, uint64_t times) {
     point.left = static_cast<int64_t>(hit);
 }
 
+void CrashTable::arm_for(const std::string& name, uint64_t value, int signal, uint64_t times) {
+    CrashEntry& point = entry(name);
+    point.only = value + 1;
+    point.signal = signal;
+    arm(name, 1, times);
+}
+
 void CrashTable::disarm_all() {
     for (size_t i = 0; i < names_.size(); ++i) {
         entries_[i].left = 0;
         entries_[i].again = 0;
+        entries_[i].only = 0;
+        entries_[i].signal = 0;
     }
 }
 

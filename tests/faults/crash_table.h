@@ -26,6 +26,8 @@ class CrashTable {
     // Whoever reaches the point for the `hit`th time from now dies there, and whoever reaches it
     // next likewise, until `times` have died.
     void arm(const std::string& name, uint64_t hit = 1, uint64_t times = 1);
+    // Whoever reaches the point with this value dies of it, by this signal, until `times` have.
+    void arm_for(const std::string& name, uint64_t value, int signal, uint64_t times);
     void disarm_all();
 
     // All since the object was made.
