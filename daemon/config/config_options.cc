@@ -18,6 +18,7 @@ std::vector<ConfigOption> join_topics() {
                              host_options,
                              two_phase_options,
                              resource_options,
+                             numeric_options,
                              expert_options,
                              timeout_options,
                              client_options,

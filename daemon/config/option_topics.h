@@ -22,8 +22,11 @@ std::vector<ConfigOption> host_options();
 // How prompts get to the FFN workers, and how much of one at a time.
 std::vector<ConfigOption> two_phase_options();
 
-// What a worker has: KV room, threads, kernels, time to spin.
+// What a worker has: KV room, threads, time to spin.
 std::vector<ConfigOption> resource_options();
+
+// In which arithmetic all workers compute.
+std::vector<ConfigOption> numeric_options();
 
 // Who chooses, holds and computes experts, and what FFN workers wait for.
 std::vector<ConfigOption> expert_options();

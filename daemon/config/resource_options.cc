@@ -1,19 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/choice_member.h"
 #include "daemon/config/option_topics.h"
-#include "ops/format/numeric_class.h"
 
 namespace afd::daemon {
-namespace {
-
-std::vector<std::string> numeric_class_names() {
-    std::vector<std::string> names = {"auto"};
-    for (const ops::NumericClass c : ops::numeric_classes()) names.emplace_back(ops::name_of(c));
-    return names;
-}
-
-}  // namespace
-
 std::vector<ConfigOption> resource_options() {
     using C = Config;
     return {
@@ -63,24 +52,6 @@ std::vector<ConfigOption> resource_options() {
          "Compute threads of an FFN worker; 0: share of the cores",
          0,
          1024},
-        {.name = "numeric_class",
-         .member = &C::numeric_class,
-         .default_text = "auto",
-         .unit = "",
-         .description = "Kernels; results are bit-identical within a class",
-         .choices = numeric_class_names()},
-        {.name = "residual",
-         .member = choice<&C::residual>(),
-         .default_text = "fp32",
-         .unit = "",
-         .description = "Residual stream; bf16: less exact, a class of its own",
-         .choices = names_up_to(model::ResidualType::kFp32)},
-        {.name = "int4_rows",
-         .member = choice<&C::int4_rows>(),
-         .default_text = "bf16",
-         .unit = "",
-         .description = "Rows that int4 experts multiply; int8: faster, a class of its own",
-         .choices = names_up_to(ops::Int4Rows::kInt8)},
         {"spin_us",
          &C::spin_us,
          "50",

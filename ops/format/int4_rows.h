@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Int4Rows: what the rows are that products with int4 weights multiply (4-bit weights and 8-bit
-// activations: W4A8). A choice of who serves, not of the checkpoint, and a part of the numeric
-// class, as rows that are rounded to int8 give other results.
+// Int4Rows: what the rows are that products with int4 weights multiply. It is chosen by whoever
+// serves a model, not by its checkpoint, and is a part of the numeric class, as rows that are
+// rounded to int8 (4-bit weights, 8-bit activations) give other results.
 //
 //   bf16   As they are; products as the numeric class says (ops/format/numeric_class.h).
 //   int8   Quantised per row (ops/linear/quantise.h). With i[g] = Σ x·q over group g of the depth,

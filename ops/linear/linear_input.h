@@ -15,7 +15,8 @@
 
 namespace afd::ops {
 
-// Rows of bf16, for int8 weights (and for int4 ones, W4A8) the same rows quantised, or these alone.
+// Rows of bf16, for int8 weights (and int4 ones, if they are to be) the same rows quantised, or
+// these alone.
 struct LinearInput {
     Rows<const Bf16> rows;  // [num_rows, depth]; without data where only int8 rows were given.
     Int8Rows int8;          // Set by quantised_input.
