@@ -4,7 +4,8 @@
 //
 //   bench_experts [--only TEXT] [--rounds N] [--results FILE] [--numeric-class NAME]
 //
-// A row is one case, named FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N; --only runs those whose
+// A row is one case, named FORMAT/HIDDENxINTERMEDIATE/rows:N/threads:N, with FORMAT-int8-rows where
+// int4 weights meet int8 rows; --only runs those whose
 // name holds TEXT. With --results the summary at the end is of all runs with that file. Experts
 // take turns over more than 256 MiB of weights, so each finds its weights in memory. OneDNN,
 // limits and our kernel run one after another in every round, after one round that is not counted;

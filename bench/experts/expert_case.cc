@@ -71,6 +71,8 @@ const char* ExpertTarget::name() const {
 
 std::optional<ExpertTarget> target_of(const ExpertCase& c) {
     using Of = ExpertTarget::Of;
+    // Rows of int8 meet int4 weights outside of tiles, whose peak they are held against.
+    if (has_tiles(c) && c.shape.int4_rows == ops::Int4Rows::kInt8) return std::nullopt;
     if (has_tiles(c)) return tile_target(c);
     const bool is_few = c.num_rows <= 8;
     if (!is_few && c.shape.numeric_class != ops::best_numeric_class()) return std::nullopt;

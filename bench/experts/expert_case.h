@@ -37,8 +37,9 @@ struct ExpertTarget {
     const char* name() const;
 };
 
-// Few rows are bound by reading weights, many by multiply-adds. None for many rows of a class that
-// has not the fastest multiply-adds of this processor, whose peak it is held against.
+// Few rows are bound by reading weights, many by multiply-adds. None for what does not run on the
+// fastest multiply-adds of this processor, whose peak it is held against: many rows of another
+// class, and beside tiles int8 rows of int4 weights.
 std::optional<ExpertTarget> target_of(const ExpertCase& c);
 
 // In the order of their rows.

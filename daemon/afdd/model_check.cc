@@ -8,6 +8,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/attention_half.h"
+#include "model/family/foreign_keys.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -79,10 +80,11 @@ Result<std::string> check_model(const std::string& directory,
                                 ops::KvDtype kv,
                                 ops::Int4Rows int4_rows) {
     AFD_ASSIGN(model::ModelConfig config, model::load_model_config(directory, kv));
-    AFD_TRY(model::set_int4_rows(int4_rows, config.quantisation));
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
-    const auto tensors = model::TensorStore::open(directory);
+    auto tensors = model::TensorStore::open(directory);
+    if (tensors.ok()) model::settle_expert_format(tensors.value(), config);
+    AFD_TRY(model::set_int4_rows(int4_rows, config.quantisation));
     AFD_ASSIGN(const std::string weights,
                line_of(tensors,
                        tensors.ok() ? fmt::format("{} tensors", tensors.value().list().size())

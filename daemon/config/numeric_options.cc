@@ -33,7 +33,8 @@ std::vector<ConfigOption> numeric_options() {
          .member = choice<&C::int4_rows>(),
          .default_text = "bf16",
          .unit = "",
-         .description = "Rows that int4 experts multiply; int8: faster, a class of its own",
+         .description =
+             "Rows that int4 experts multiply; int8: faster without AMX, a class of its own",
          .choices = names_up_to(ops::Int4Rows::kInt8)},
     };
 }

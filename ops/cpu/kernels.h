@@ -50,7 +50,8 @@ struct TileShape {
     // The same of fp8_tile, unpack_fp8, tile and add_block.
     size_t fp8_rows = 0;  // <= rows
     size_t fp8_product_rows = 0;
-    // Of w4a8_tile at most. A product of more passes its rows block by block.
+    // Of w4a8_tile at most; 1 ... kTileRowsMax in every class. A product of more passes its rows
+    // block by block.
     size_t w4a8_rows = 0;
 
     static constexpr size_t kAllRows = std::numeric_limits<size_t>::max();
@@ -136,7 +137,7 @@ struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
 // way has 1.11 times the speed already (Zen 4), and with four and more none is faster (Zen 5).
 inline constexpr size_t kInt4NearRows = 1;
 
-// The same of int4 weights with int8 rows, which cost fewer.
+// The same with int8 rows, which cost fewer operations a byte.
 inline constexpr size_t kW4a8NearRows = 4;
 
 // Bits of a scale that are 0 in a short one: at most five significant bits.

@@ -26,6 +26,7 @@ class NibbleLines {
           ahead_(a.fetch_ahead.bytes),
           next_(reinterpret_cast<uintptr_t>(a.fetch_next.from)),
           next_rows_(reinterpret_cast<uintptr_t>(a.next_x)),
+          num_row_lines_(a.num_rows * a.x_stride * sizeof *a.x / kLineBytes),
           next_step_(a.fetch_next.step_bytes) {}
 
     // As many lines as are read.
@@ -34,7 +35,8 @@ class NibbleLines {
             if constexpr (kFetch == Fetch::kNext) {
                 fetch_to_second_level(next_);
                 next_ += next_step_;
-                // About as many lines as a tile's rows have; 1.04 to 1.05 of the speed.
+                if (num_row_lines_ == 0) continue;
+                --num_row_lines_;
                 fetch_to_second_level(next_rows_);
                 next_rows_ += kLineBytes;
             } else {
@@ -48,7 +50,8 @@ class NibbleLines {
     const std::byte* line_;  // Own weights are fetched from here on; next_, others.
     size_t ahead_;
     uintptr_t next_;
-    uintptr_t next_rows_;
+    uintptr_t next_rows_;   // Fetched, too: 1.04 to 1.05 of the speed of int4 with bf16 rows,
+    size_t num_row_lines_;  // which have about as many lines as the weights.
     size_t next_step_;
 };
 

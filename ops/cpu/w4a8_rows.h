@@ -19,8 +19,8 @@
 namespace afd::ops::cpu {
 namespace {
 
-// Elements of a word of nibbles, in the order of W4a8Rows.
-constexpr size_t kW4a8Step = 8;
+constexpr size_t kW4a8Step = 8;  // Elements of a word of nibbles,
+// in the order in which a row has them.
 constexpr std::array<uint8_t, kW4a8Step> kW4a8Order = {0, 4, 1, 5, 2, 6, 3, 7};
 
 void arrange_w4a8(const ArrangeArguments& a) {

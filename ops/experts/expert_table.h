@@ -108,7 +108,8 @@ class ExpertTable {
     // REQUIRES: the key has an expert; [hidden].
     void set_output_gate(size_t key, std::vector<float> gate);
 
-    // What experts with int4 weights multiply; bf16 if nobody says otherwise.
+    // What experts with int4 weights multiply; bf16 if nobody says otherwise. REQUIRES: no
+    // workspace was sized yet.
     void set_int4_rows(Int4Rows rows) { int4_rows_ = rows; }
 
     // Asked before experts are used; null: nobody. It outlives the table.
@@ -121,10 +122,11 @@ class ExpertTable {
     size_t intermediate_max() const { return intermediate_max_; }
     bool has_int8() const { return has_int8_; }  // Weights, of any expert.
     bool has_smooth() const { return has_smooth_; }
-    // Whether rows are quantised on their way into this weight, and arranged, too (W4a8Rows).
+    // Whether rows are quantised on their way into this weight.
     bool takes_int8_rows(const PackedLinear& weight) const {
         return weight.format() == WeightFormat::kInt8 || takes_w4a8_rows(weight);
     }
+    // Whether they are arranged, too (ops/format/w4a8_rows.h).
     bool takes_w4a8_rows(const PackedLinear& weight) const {
         return int4_rows_ == Int4Rows::kInt8 && is_int4(weight.format());
     }

@@ -24,9 +24,9 @@
 // class's order for bf16 (the values are bf16 values), then sum = sum + scale · p, blocks
 // ascending, from 0: in portable the product is rounded before it is added, in the others the two
 // are one fused operation.
-// Everything else (norms, softmax, exp, silu, routing, combine, products with int8 weights) is
+// The weights of the softmax, rounded to bf16: below 2^-126 they are zero in avx512-bf16 and amx.
+// Everything else (norms, exp, silu, routing, combine, products with int8 weights or int8 rows) is
 // identical in all classes.
-
 //
 // The bits of amx need no AMX: a processor without it computes them with ordinary multiply-adds, so
 // that different machines can serve in one class, but slowly. Such a class is supported and not

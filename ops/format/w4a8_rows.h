@@ -27,7 +27,8 @@ constexpr size_t w4a8_row_bytes(size_t depth, size_t group_size) {
 }
 
 struct W4a8Rows {
-    // num_rows rows of num_cols = K values, and what follows them; the stride is a multiple of 4.
+    // [num_rows, K], each row followed by its sums at w4a8_values_bytes(K); stride: a multiple
+    // of 4.
     Rows<const int8_t> values;
     const float* row_scale = nullptr;  // [num_rows]
 

@@ -5,9 +5,9 @@
 //
 // bf16, int4 and fp8 weights: y[i, n] = Σ_k x[i, k] · W[n, k], accumulated in fp32 in one order per
 // output, as the numeric class says (ops/format/numeric_class.h). int8 weights: the exact int32 sum
-// · row scale · column scale, in that order (ops/format/weight_format.h). So y[i, n] depends on row
-// i of x, row n of W and the class, and on nothing else: not on the other rows, their number, or
-// the threads.
+// · row scale · column scale, in that order (ops/format/weight_format.h). int4 weights and int8
+// rows: exact sums of groups (ops/format/int4_rows.h). So y[i, n] depends on row i of x, row n of W
+// and the class, and on nothing else: not on the other rows, their number, or the threads.
 
 #include <cstddef>
 #include <span>

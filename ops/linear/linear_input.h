@@ -15,12 +15,12 @@
 
 namespace afd::ops {
 
-// Rows of bf16, for int8 weights (and int4 ones, if they are to be) the same rows quantised, or
+// Rows of bf16; for int8 weights, and for int4 ones that take such, the same rows quantised, or
 // these alone.
 struct LinearInput {
     Rows<const Bf16> rows;  // [num_rows, depth]; without data where only int8 rows were given.
-    Int8Rows int8;          // Set by quantised_input.
-    W4a8Rows w4a8;          // Set by w4a8_input; then products with int4 weights take these.
+    Int8Rows int8;          // Set by quantised_input and w4a8_input.
+    W4a8Rows w4a8;          // Set by w4a8_input; products with int4 weights take these, if given.
 
     LinearInput(Rows<const Bf16> bf16) : rows(bf16) {}  // Implicit: rows pass as they are.
     LinearInput(Rows<Bf16> bf16) : rows(bf16) {}

@@ -12,8 +12,8 @@
 namespace afd::ops::reference {
 
 // W [N, K] as a checkpoint holds it: bf16, int8 with a scale per output, or fp8 with one per block;
-// int4 where its rows are int8 (ops/format/int4_rows.h). (With rows of bf16 it has bf16 values:
-// dequantise them first.)
+// int4 where its rows are to be int8 (ops/format/int4_rows.h). Where they are not, an int4 matrix
+// is one of bf16: dequantise it first.
 struct LinearWeight {
     Rows<const Bf16> bf16;
     Int8Weight int8;  // Used instead where it has rows, as are the next two.
@@ -35,8 +35,8 @@ struct LinearWeight {
 // Shapes: x [T, K], weight [N, K]; y [T, N], a rounding point. With int8 weights and kBf16 each row
 // of x is quantised first (docs/specification.md, section 9) and y = float(Σ q·q) · row scale ·
 // scale[n] in fp32, in that order; int4 weights as ops/format/int4_rows.h says. With kNone x stays
-// as it is. fp8 weights are value · scale,
-// unrounded, in both. A bias [N] is added before the rounding point.
+// as it is. fp8 weights are value · scale, unrounded, in both. A bias [N] is added before the
+// rounding point.
 Matrix linear(const Matrix& x,
               const LinearWeight& weight,
               Rounding rounding,

@@ -184,9 +184,8 @@ int main_with(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--int4-rows",
                    options.int4_rows,
-                   "Fast path: rows that int4 experts multiply, as afdd's int4_rows: bf16 or int8")
+                   "Rows that int4 experts multiply, as afdd's int4_rows: bf16 or int8")
         ->check(CLI::IsMember({"bf16", "int8"}))
-        ->excludes(reference)
         ->capture_default_str();
     app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")
         ->check(CLI::Range(1, 65536))

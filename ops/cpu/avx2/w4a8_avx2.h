@@ -3,8 +3,8 @@
 
 // Products of int8 rows with int4 weights by vpmaddubsw, and their rows. A pair of products, at
 // most 2 · 15 · 128, leaves room in 16 bits for eight, so that 32 elements of depth are added up
-// before they are widened; without VNNI that is what int4 weights have before int8 ones. Included
-// by ops/cpu/avx2/kernels_avx2.cc only.
+// before they are widened: without VNNI int4 weights are faster than int8 ones. Included by
+// ops/cpu/avx2/kernels_avx2.cc only.
 
 #include <immintrin.h>
 
@@ -21,7 +21,7 @@
 namespace afd::ops::cpu {
 namespace {
 
-// Rows of one tile; eight sums at once: more rows take fewer columns.
+// Rows of one tile. At most eight sums at once: more rows take fewer columns.
 constexpr size_t kW4a8TileRows = 4;
 constexpr size_t kW4a8Step = 8;
 constexpr size_t kW4a8Width = 8;  // Columns of a register.
@@ -68,8 +68,7 @@ void arrange_w4a8_avx2(const ArrangeArguments& a) {
     }
 }
 
-// kRows rows and kUnits registers of columns from `column` on, over one group of `num_steps` steps:
-// `bytes`, those of its first one.
+// The integer sums of kRows rows and kUnits registers of columns over one group.
 template <size_t kRows, size_t kUnits>
 class W4a8Group {
   public:
@@ -79,6 +78,7 @@ class W4a8Group {
         });
     }
 
+    // Steps of depth, of which these columns have their first words at `bytes`.
     [[gnu::always_inline]] void add(const std::byte* bytes,
                                     const int8_t* x,
                                     size_t x_stride,

@@ -89,9 +89,9 @@ inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
 
 // kRows rows x one panel, group by group.
 template <size_t kRows, Fetch kFetch>
-class Int4Rows {
+class NibbleRowSums {
   public:
-    explicit Int4Rows(const Int4TileArguments& a)
+    explicit NibbleRowSums(const Int4TileArguments& a)
         : x_(a.x),
           x_stride_(a.x_stride),
           group_(a.panel),
@@ -222,8 +222,8 @@ class Int4Rows {
 constexpr size_t kTwoGroupRows = 4;
 
 template <size_t kRows, Fetch kFetch>
-void int4_rows(const Int4TileArguments& a) {
-    Int4Rows<kRows, kFetch> rows(a);
+void int4_rows_of(const Int4TileArguments& a) {
+    NibbleRowSums<kRows, kFetch> rows(a);
     for (size_t k = 0; k < a.depth;) {
         const size_t left = a.depth - k;
         const size_t count = left < a.group_size ? left : a.group_size;
@@ -243,7 +243,7 @@ void int4_rows(const Int4TileArguments& a) {
 
 template <size_t kRows>
 void int4_tile_of(const Int4TileArguments& a) {
-    with_fetch(a, [&]<Fetch kFetch>() { int4_rows<kRows, kFetch>(a); });
+    with_fetch(a, [&]<Fetch kFetch>() { int4_rows_of<kRows, kFetch>(a); });
 }
 
 // Rows of one tile: more sums would not fit into the registers. Of the multiplier's peak eight rows

@@ -32,6 +32,8 @@ TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
         EXPECT_LE(shape.row_panels, shape.rows);
         EXPECT_LE(shape.int4_rows, shape.rows);
         EXPECT_LE(shape.fp8_rows, shape.rows);
+        EXPECT_GE(shape.w4a8_rows, size_t{1});
+        EXPECT_LE(shape.w4a8_rows, cpu::kTileRowsMax);
         for (size_t num_rows = 1; num_rows <= shape.rows; ++num_rows) {
             EXPECT_LE(num_rows * shape.panels(num_rows), shape.rows) << num_rows << " rows";
         }
@@ -46,6 +48,7 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
                     table.kernels.unpack_int4 != nullptr);
         EXPECT_LE(table.kernels.shape.int4_rows, table.kernels.shape.int4_product_rows);
         EXPECT_EQ(table.kernels.shape.int4_rows == 0, table.kernels.shape.int4_product_rows == 0);
+        EXPECT_TRUE(table.kernels.w4a8_tile != nullptr && table.kernels.arrange_w4a8 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
         EXPECT_TRUE(table.kernels.shape.fp8_rows == 0 || table.kernels.fp8_tile != nullptr);

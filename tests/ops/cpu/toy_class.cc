@@ -33,7 +33,8 @@ void tile(const cpu::TileArguments& a) {
 const cpu::Kernels& toy_kernels() {
     static const cpu::Kernels kTable = [] {
         cpu::Kernels table = cpu::portable_kernels();
-        table.shape = {.rows = 16, .row_panels = 16, .int4_rows = 0};
+        table.shape = {
+            .rows = 16, .row_panels = 16, .int4_rows = 0, .w4a8_rows = table.shape.w4a8_rows};
         table.tile = tile;
         return table;
     }();
