@@ -65,6 +65,15 @@ std::optional<uint64_t> whole_number(const std::string& text) {
     return value;
 }
 
+// Only here: the library leaves the name of a hidden option out of its messages, too.
+constexpr const char* kSeldom = "seldom";
+void hide_seldom(CLI::App& app) {
+    for (CLI::Option* option : app.get_options()) {
+        if (option->get_group() == kSeldom) option->group("");
+    }
+    for (CLI::App* command : app.get_subcommands(nullptr)) hide_seldom(*command);
+}
+
 // As a shell takes it for one word.
 std::string shell_word(const std::string& text) {
     constexpr std::string_view kPlain =
@@ -126,6 +135,10 @@ CLI::Option* add_whole_number(CLI::App& app,
         ->type_name("N");
 }
 
+void mark_seldom(CLI::App& command, const std::string& option) {
+    command.get_option(option)->group(kSeldom);
+}
+
 std::optional<int> parse_command_line(CLI::App& app,
                                       int argc,
                                       char** argv,
@@ -133,6 +146,7 @@ std::optional<int> parse_command_line(CLI::App& app,
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {
+        hide_seldom(app);
         std::cout << app.help();
         return kExitOk;
     } catch (const CLI::CallForVersion& version) {

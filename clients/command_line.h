@@ -44,6 +44,9 @@ CLI::Option* add_whole_number(CLI::App& app,
                               const std::function<void(uint64_t)>& set,
                               const std::string& description);
 
+// The help leaves the option out; what the command says at its end should name it.
+void mark_seldom(CLI::App& command, const std::string& option);
+
 // Prints "error: <message>" to standard error.
 void print_error(const afd::Error& error);
 

@@ -2,7 +2,7 @@
 #pragma once
 
 // Ctrl-C for the client programs: the first one requests a Cancellation, so that the program can
-// end well; the second one exits at once with kExitInterrupted.
+// end well; a second one, a tenth of a second later or more, exits at once with kExitInterrupted.
 
 #include "clients/cancellation.h"
 

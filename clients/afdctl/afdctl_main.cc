@@ -85,7 +85,7 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
                                "--keep",
                                "--received",
                                "--prompt-ids"}) {
-        command->get_option(seldom)->group("");
+        mark_seldom(*command, seldom);
     }
     command->footer(
         "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N, "

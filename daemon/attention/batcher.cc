@@ -60,7 +60,7 @@ bool Batcher::can_prefill(const Sequence& sequence) const {
 // Rows that decoding ones leave free.
 uint32_t Batcher::rows_for_prefill(std::span<Sequence* const> sequences) {
     // Enough for a prompt to get on, and little enough for the others not to feel it: with places
-    // for seven of eight, a next token comes a seventh later at most.
+    // for seven of eight a next token comes a seventh later; only tiny micro-batches keep more.
     const uint32_t most = std::max<uint32_t>(limits_.micro_batch_size / 8, 1);
     uint32_t wanted = 0;
     for (const Sequence* sequence : sequences) {

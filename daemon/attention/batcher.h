@@ -9,9 +9,9 @@
 //
 // The decoding sequences are shared out over the M micro-batches (at most ceil(decoding / M) in
 // one), so that both sides of the disaggregation always have work; with M = 1 all go together.
-// Where they would fill the micro-batches, an eighth of the rows is kept for prefill as long as
-// there is some: a prompt does not wait until others end. With one row there are turns. Those that
-// find no place come first in the next micro-batch.
+// Where they would fill the micro-batches, an eighth of the rows (at least one) is kept for prefill
+// as long as there is some: a prompt does not wait until others end. With one row there are turns.
+// Those that find no place come first in the next micro-batch.
 //
 // A prompt with more than long_prompt_threshold tokens left waits for the lane of long prompts,
 // which takes up to long_lane_rows rows of such prompts at once. It takes none of a sequence of

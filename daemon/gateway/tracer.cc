@@ -75,7 +75,12 @@ void Tracer::set_sources(std::vector<TraceSource> sources) {
     }
     workers_.clear();
     add_sources(std::move(sources));
-    if (is_on() && !is_ending_) turn(true);
+    if (!is_on()) return;
+    if (is_ending_) {
+        begin_now();
+    } else {
+        turn(true);
+    }
 }
 
 void Tracer::add_sources(std::vector<TraceSource> sources) {
@@ -94,13 +99,15 @@ void Tracer::forget(const ClientSession& client) {
 }
 
 void Tracer::turn(bool on) {
+    if (on) begin_now();
+    for (Worker& worker : workers_) worker.source.ring.turn(on);
+}
+
+// What the rings still have of an earlier trace is not this one's.
+void Tracer::begin_now() {
     for (Worker& worker : workers_) {
-        if (on) {
-            // From now on: what the ring still has of an earlier trace is not this one's.
-            worker.next = worker.source.ring.num_ended();
-            worker.num_lost = 0;
-        }
-        worker.source.ring.turn(on);
+        worker.next = worker.source.ring.num_ended();
+        worker.num_lost = 0;
     }
 }
 

@@ -66,6 +66,7 @@ class Tracer {
 
     void add_sources(std::vector<TraceSource> sources);
     void turn(bool on);
+    void begin_now();
     void look();
     void send_all();
     void send(Worker& worker);

@@ -374,7 +374,9 @@ void WorkerSlot::kill(const std::string& why) {
 }
 
 void WorkerSlot::kill_for_fault(const std::string& why) {
-    is_killed_for_fault_ = process_ != nullptr;
+    // Of one that is gone the last words come here again.
+    if (process_ == nullptr) return;
+    is_killed_for_fault_ = true;
     kill(why);
 }
 

@@ -36,6 +36,8 @@ namespace afd::daemon {
 
 // Exit status of a worker whose afdd is gone; only a shell may be left to read it.
 inline constexpr int kExitAfddGone = 8;
+// A file that it maps is damaged: whatever it worked on, it is not to blame.
+inline constexpr int kExitDamagedFile = 9;
 // Exit status of a worker after fail().
 inline constexpr int kExitWorkerFailed = 1;
 

@@ -30,7 +30,7 @@ Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
 [[noreturn]] void end_of_damage(const Error& error) {
     log::error("weight cache: {}; this worker ends, and its successor does so", error.message);
     // No destructors: the data thread may be in the middle of anything.
-    std::_Exit(kExitWorkerFailed);
+    std::_Exit(kExitDamagedFile);
 }
 
 }  // namespace

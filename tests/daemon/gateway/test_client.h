@@ -20,11 +20,19 @@ namespace afd::daemon {
 class TestClient {
   public:
     // `budget` of the connection; null: one of its own without a bound that matters.
-    TestClient(EventLoop& loop, SessionHost& host, std::shared_ptr<InputBudget> budget = nullptr) {
+    // `kernel_bytes`: what the kernel holds of unread answers, about; 0: as much as it likes.
+    TestClient(EventLoop& loop,
+               SessionHost& host,
+               std::shared_ptr<InputBudget> budget = nullptr,
+               int kernel_bytes = 0) {
         std::array<int, 2> fds{};
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds.data()),
                   0);
         socket_.reset(fds[0]);
+        if (kernel_bytes > 0) {
+            EXPECT_EQ(
+                ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &kernel_bytes, sizeof kernel_bytes), 0);
+        }
         if (budget == nullptr) {
             budget = std::make_shared<InputBudget>(
                 InputBudget::Limits{.bytes_max = size_t{1} << 30, .timeout_ms = 60'000});

@@ -151,7 +151,7 @@ TEST_F(TracerTest, WhatIsTooMuchAtOnceIsToldBatchByBatch) {
 // Goal: a client that does not read holds nobody up, and learns what it has missed. Method: the
 // rings hold more than its connection; it reads long after the end. Oracle: the counts.
 TEST_F(TracerTest, WhatNobodyReadsAfterTheEndIsCounted) {
-    TestClient client(loop_, *gateway_);
+    TestClient client(loop_, *gateway_, nullptr, 16 << 10);
     client.send(trace(7, 60'000));
     ASSERT_TRUE(run_until(loop_, [&] { return ring(0).is_on() && ring(1).is_on(); }));
     fill_rings();

@@ -14,9 +14,11 @@
 //                       that is back, and report the answer as a wait; FFN: report what is voided
 //   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
 //                       answer, and report it as a wait
+//   AFD_FAKE_NONSENSE   attention: be ready, and then send what is no frame
 //   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -199,6 +201,21 @@ int flood(const WorkerControl::Options& options) {
     return 0;
 }
 
+// Is ready, sends what is no frame, and waits for its end.
+int talk_nonsense(const WorkerControl::Options& options) {
+    ControlChannel channel(connect_to_afdd(options.control_socket).value());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto welcome = say_hello(channel, options.role, options.index, deadline);
+    if (!welcome.ok()) return 1;
+    control::WorkerMessage message;
+    message.mutable_ready()->set_kv_tokens(4096);
+    channel.queue(message);
+    if (!channel.flush().ok()) return 1;
+    const std::string nonsense(64, '\xff');
+    if (::send(channel.fd(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL) < 0) return 1;
+    for (;;) ::pause();
+}
+
 // What the Welcome says is voided.
 void report_voided(WorkerControl& worker) {
     for (const control::VoidedRound& voided : worker.welcome().voided()) {
@@ -223,6 +240,9 @@ int run(int argc, char** argv) {
     connect.control_socket = options->control_socket;
     if (connect.role == control::FFN && std::getenv("AFD_FAKE_FLOOD") != nullptr) {
         return flood(connect);
+    }
+    if (connect.role == control::ATTENTION && std::getenv("AFD_FAKE_NONSENSE") != nullptr) {
+        return talk_nonsense(connect);
     }
     auto control = WorkerControl::connect(connect);
     if (!control.ok()) {

@@ -100,6 +100,21 @@ TEST_F(WorkerEndTest, AHangIsItsFaultUnlessASignalHasStoppedIt) {
     EXPECT_THAT(stopped.how, HasSubstr("it is stopped"));
 }
 
+// Its end comes with the same bytes again.
+TEST_F(WorkerEndTest, WhoSendsNonsenseIsKilledForIt) {
+    start_and_listen();
+    std::optional<ScopedVariable> nonsense(std::in_place, "AFD_FAKE_NONSENSE", "1");
+    const WorkerEnd end = end_by([&] {
+        ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+        ASSERT_TRUE(run_until(loop_, [&] { return listener_.ends.size() >= 2; }));
+        nonsense.reset();
+    });
+    EXPECT_FALSE(end.is_fault) << end.how;
+    ASSERT_GE(listener_.ends.size(), 2U);
+    EXPECT_TRUE(listener_.ends[1].is_fault) << listener_.ends[1].how;
+    EXPECT_THAT(listener_.ends[1].how, HasSubstr("killed by signal 9"));
+}
+
 // It has worked on nothing yet.
 TEST_F(WorkerEndTest, ACrashBeforeItIsReadyIsNoFault) {
     start_and_listen();
