@@ -74,7 +74,7 @@ class Afdctl {
         const std::string said = err();
         const size_t at = said.find("--resume ");
         if (at == std::string::npos || said.find('\n', at) == std::string::npos) return "";
-        return said.substr(at + 9, said.find('\n', at) - at - 9);
+        return said.substr(at + 9, said.find_first_of(" \n", at + 9) - at - 9);
     }
 
     void signal(int number) const { kill(pid_, number); }

@@ -86,7 +86,8 @@ TEST_F(SupervisorTest, AShortageOfTheKernelHoldsAWelcomeUpAndNoMore) {
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     EXPECT_EQ(ScarceKernel::num_left(), 0);
-    for (const client::Worker& worker : status().workers()) EXPECT_EQ(worker.num_restarts(), 0U);
+    const client::Status now = status();
+    for (const client::Worker& worker : now.workers()) EXPECT_EQ(worker.num_restarts(), 0U);
 }
 
 // Goal: a round is voided while no process has its rank's place, and at no other time; who has the
