@@ -37,32 +37,4 @@ LinearInput quantised_input(Rows<const Bf16> rows,
     return input;
 }
 
-size_t w4a8_input_bytes(size_t num_rows, size_t depth, WeightFormat format) {
-    const size_t stride = spread_stride<int8_t>(w4a8_row_bytes(depth, int4_group_size(format)));
-    return quantised_input_bytes(num_rows, depth) + workspace_bytes_of<int8_t>(num_rows * stride);
-}
-
-LinearInput w4a8_input(Rows<const Bf16> rows,
-                       WeightFormat format,
-                       std::span<std::byte> workspace,
-                       Parallel& parallel) {
-    const size_t group_size = int4_group_size(format);
-    const size_t stride = spread_stride<int8_t>(w4a8_row_bytes(rows.num_cols, group_size));
-    const size_t quantised_bytes = quantised_input_bytes(rows.num_rows, rows.num_cols);
-    LinearInput input = quantised_input(rows, workspace.first(quantised_bytes), parallel);
-    WorkspaceCursor cursor(workspace.subspan(quantised_bytes));
-    auto* arranged = cursor.take<int8_t>(rows.num_rows * stride);
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
-    for_rows(parallel, rows.num_rows, rows.num_cols, [&](size_t first, size_t last, unsigned) {
-        for (size_t row = first; row < last; ++row) {
-            kernels.arrange_w4a8({.q = input.int8.values.row(row),
-                                  .depth = rows.num_cols,
-                                  .group_size = group_size,
-                                  .row = arranged + row * stride});
-        }
-    });
-    input.w4a8 = {{arranged, rows.num_rows, rows.num_cols, stride}, input.int8.row_scale};
-    return input;
-}
-
 }  // namespace afd::ops

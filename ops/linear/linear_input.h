@@ -8,7 +8,6 @@
 
 #include "ops/format/int8_rows.h"
 #include "ops/format/w4a8_rows.h"
-#include "ops/format/weight_format.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
@@ -19,8 +18,8 @@ namespace afd::ops {
 // these alone.
 struct LinearInput {
     Rows<const Bf16> rows;  // [num_rows, depth]; without data where only int8 rows were given.
-    Int8Rows int8;          // Set by quantised_input and w4a8_input.
-    W4a8Rows w4a8;          // Set by w4a8_input; products with int4 weights take these, if given.
+    Int8Rows int8;          // Set by quantised_input.
+    W4a8Rows w4a8;          // Products with int4 weights take these, if given (grouped_ffn.cc).
 
     LinearInput(Rows<const Bf16> bf16) : rows(bf16) {}  // Implicit: rows pass as they are.
     LinearInput(Rows<Bf16> bf16) : rows(bf16) {}
@@ -33,13 +32,5 @@ size_t quantised_input_bytes(size_t num_rows, size_t depth);
 LinearInput quantised_input(Rows<const Bf16> rows,
                             std::span<std::byte> workspace,
                             Parallel& parallel);
-
-// `rows` quantised one by one and arranged, for any number of products with int4 weights of this
-// depth and format.
-size_t w4a8_input_bytes(size_t num_rows, size_t depth, WeightFormat format);
-LinearInput w4a8_input(Rows<const Bf16> rows,
-                       WeightFormat format,
-                       std::span<std::byte> workspace,
-                       Parallel& parallel);
 
 }  // namespace afd::ops

@@ -109,7 +109,7 @@ void w4a8_panels(const W4a8Rows& x,
             targets(sums);
         };
     };
-    for_each_tile(W4a8Product{weight, x.values}, first_panel, last_panel, begin);
+    for_each_tile(w4a8_product(weight, x.values), first_panel, last_panel, begin);
 }
 
 // The sums of one panel and the rows from `top` on go to their finisher.

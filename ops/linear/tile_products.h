@@ -115,36 +115,15 @@ struct Int8Product {
     void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.int8_tile(a); }
 };
 
-// int4 weights and int8 rows; the sums lack the rows' scales.
-struct W4a8Product {
-    using Arguments = cpu::W4a8TileArguments;
-    static constexpr bool kIsByPanel = true;
-
-    const PackedLinear& weight;
-    Rows<const int8_t> x;
-    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    size_t rows_max = kernels.shape.w4a8_rows;
-    size_t near_rows_max = cpu::kW4a8NearRows;
-    size_t num_steps = weight.panel_bytes() / kPackedAlignment;
-
-    size_t panels_at_once(const RowBlocks& blocks) const {
-        return panels_finished_at_once(blocks, kernels.shape.rows);
-    }
-    void begin_block(size_t /*first_row*/, Arguments& a) const {
-        a.group_size = int4_group_size(weight.format());
-        a.has_fp16_scales = has_fp16_scales(weight.format());
-    }
-    void multiply(Arguments& a, size_t /*num_panels*/) const { kernels.w4a8_tile(a); }
-};
-
-// int4, mxfp4 and fp8 in a class that expands such weights in registers.
+// int4, mxfp4 and fp8 weights that a tile expands in registers, one panel a call.
 template <typename TileArguments>
 struct ExpandedProduct {
     using Arguments = TileArguments;
+    using Element = std::remove_pointer_t<decltype(Arguments::x)>;
     static constexpr bool kIsByPanel = true;
 
     const PackedLinear& weight;
-    Rows<const Bf16> x;
+    Rows<Element> x;
     void (*tile)(const Arguments& arguments);
     size_t rows_max;  // Of tile.
     size_t near_rows_max;
@@ -154,9 +133,11 @@ struct ExpandedProduct {
         return panels_finished_at_once(blocks, cpu::kernels(weight.numeric_class()).shape.rows);
     }
     void begin_block(size_t /*first_row*/, Arguments& a) const {
-        if constexpr (std::is_same_v<Arguments, cpu::Int4TileArguments>) {
+        if constexpr (requires { a.group_size; }) {
             a.group_size = int4_group_size(weight.format());
             a.has_fp16_scales = has_fp16_scales(weight.format());
+        }
+        if constexpr (requires { a.is_mxfp4; }) {
             a.is_mxfp4 = weight.format() == WeightFormat::kMxfp4;
         }
     }
@@ -168,6 +149,13 @@ inline ExpandedProduct<cpu::Int4TileArguments> int4_product(const PackedLinear& 
                                                             Rows<const Bf16> x) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     return {weight, x, kernels.int4_tile, kernels.shape.int4_rows, cpu::kInt4NearRows};
+}
+
+// int4 weights and int8 rows; the sums lack the rows' scales.
+inline ExpandedProduct<cpu::W4a8TileArguments> w4a8_product(const PackedLinear& weight,
+                                                            Rows<const int8_t> x) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    return {weight, x, kernels.w4a8_tile, kernels.shape.w4a8_rows, cpu::kW4a8NearRows};
 }
 
 inline ExpandedProduct<cpu::Fp8TileArguments> fp8_product(const PackedLinear& weight,

@@ -40,13 +40,15 @@ Matrix int8_exact(const Matrix& x, const Int8Weight& weight) {
     return y;
 }
 
-Matrix int4_exact(const Matrix& x, const Int4Weight& weight) {
+// Of weights whose scales change along the depth; value(n, k): without its scale.
+template <typename Weight, typename Value>
+Matrix scaled_exact(const Matrix& x, const Weight& weight, const Value& value) {
     Matrix y(x.num_rows, weight.num_outputs());
     for (size_t i = 0; i < x.num_rows; ++i) {
         for (size_t n = 0; n < y.num_cols; ++n) {
             double sum = 0;
             for (size_t k = 0; k < x.num_cols; ++k) {
-                sum += x.at(i, k) * weight.value(n, k) * static_cast<double>(weight.scale_at(n, k));
+                sum += x.at(i, k) * value(n, k) * static_cast<double>(weight.scale_at(n, k));
             }
             y.at(i, n) = sum;
         }
@@ -54,19 +56,14 @@ Matrix int4_exact(const Matrix& x, const Int4Weight& weight) {
     return y;
 }
 
+Matrix int4_exact(const Matrix& x, const Int4Weight& weight) {
+    return scaled_exact(x, weight, [&](size_t n, size_t k) { return weight.value(n, k); });
+}
+
 Matrix fp8_exact(const Matrix& x, const Fp8Weight& weight) {
-    Matrix y(x.num_rows, weight.num_outputs());
-    for (size_t i = 0; i < x.num_rows; ++i) {
-        for (size_t n = 0; n < y.num_cols; ++n) {
-            double sum = 0;
-            for (size_t k = 0; k < x.num_cols; ++k) {
-                const double value = static_cast<double>(to_float(weight.values.row(n)[k]));
-                sum += x.at(i, k) * value * static_cast<double>(weight.scale_at(n, k));
-            }
-            y.at(i, n) = sum;
-        }
-    }
-    return y;
+    return scaled_exact(x, weight, [&](size_t n, size_t k) {
+        return static_cast<double>(to_float(weight.values.row(n)[k]));
+    });
 }
 
 // y [N] of one row.

@@ -28,15 +28,25 @@ constexpr WeightFormat kW4a8Formats[] = {WeightFormat::kInt4Group32,
                                          WeightFormat::kInt4Group32Fp16,
                                          WeightFormat::kInt4Group64Fp16};
 
-std::vector<float> w4a8_product(const RandomMatrix& x,
-                                const PackedLinear& weight,
-                                Parallel& parallel) {
-    const Workspace workspace(w4a8_input_bytes(x.num_rows, x.num_cols, weight.format()));
+std::vector<float> w4a8_sums(const RandomMatrix& x,
+                             const PackedLinear& weight,
+                             Parallel& parallel) {
+    const Workspace workspace(quantised_input_bytes(x.num_rows, x.num_cols));
+    LinearInput input = quantised_input(x.rows(), workspace.bytes(), parallel);
+    const size_t group_size = int4_group_size(weight.format());
+    const size_t stride = (w4a8_row_bytes(x.num_cols, group_size) + 63) / 64 * 64;
+    const Workspace arranged(x.num_rows * stride);
+    auto* values = reinterpret_cast<int8_t*>(arranged.bytes().data());
+    for (size_t row = 0; row < x.num_rows; ++row) {
+        cpu::kernels(weight.numeric_class())
+            .arrange_w4a8({.q = input.int8.values.row(row),
+                           .depth = x.num_cols,
+                           .group_size = group_size,
+                           .row = values + row * stride});
+    }
+    input.w4a8 = {{values, x.num_rows, x.num_cols, stride}, input.int8.row_scale};
     std::vector<float> y(x.num_rows * weight.num_outputs());
-    linear_f32(w4a8_input(x.rows(), weight.format(), workspace.bytes(), parallel),
-               weight,
-               make_rows(y.data(), x.num_rows, weight.num_outputs()),
-               parallel);
+    linear_f32(input, weight, make_rows(y.data(), x.num_rows, weight.num_outputs()), parallel);
     return y;
 }
 
@@ -73,7 +83,7 @@ TEST_P(W4a8Linear, IsTheFormula) {
                 const RandomInt4 w(kW4a8Outputs, depth, format, 5);
                 const RandomMatrix x(num_rows, depth, 6);
                 const std::vector<float> have =
-                    w4a8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
+                    w4a8_sums(x, PackedLinear::pack(w.weight(), GetParam()), serial);
                 const std::vector<float> want = formula(x, w);
                 ASSERT_EQ(test::bits_of(std::span<const float>(have)),
                           test::bits_of(std::span<const float>(want)))
@@ -94,7 +104,7 @@ TEST_P(W4a8Linear, HoldsTheLargestSums) {
             x.values[i] = from_float(i / 192 % 2 == 0 ? 127.0f : -127.0f);
         }
         const std::vector<float> have =
-            w4a8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
+            w4a8_sums(x, PackedLinear::pack(w.weight(), GetParam()), serial);
         ASSERT_EQ(have, formula(x, w));
         const float sum = 64 * 127 * (byte == 0x88 ? -8.0f : 7.0f);
         float want = 0;
@@ -110,8 +120,7 @@ TEST_P(W4a8Linear, ARowWithoutANumberIsNan) {
     RandomMatrix x(3, 96, 4);
     const std::vector<float> before = formula(x, w);
     x.values[96 + 17] = from_float(std::numeric_limits<float>::quiet_NaN());
-    const std::vector<float> y =
-        w4a8_product(x, PackedLinear::pack(w.weight(), GetParam()), serial);
+    const std::vector<float> y = w4a8_sums(x, PackedLinear::pack(w.weight(), GetParam()), serial);
     for (size_t i = 0; i < y.size(); ++i) {
         if (i / kW4a8Outputs == 1) {
             EXPECT_TRUE(std::isnan(y[i])) << i;
@@ -127,7 +136,7 @@ TEST_P(W4a8Linear, IsRowInvariant) {
         const RandomInt4 w(203, 301, format, 9);
         const PackedLinear weight = PackedLinear::pack(w.weight(), GetParam());
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
-            const std::vector<float> y = w4a8_product(x.pick(rows), weight, parallel);
+            const std::vector<float> y = w4a8_sums(x.pick(rows), weight, parallel);
             return test::bits_of(std::span<const float>(y));
         });
     }
