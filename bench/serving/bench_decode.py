@@ -126,8 +126,8 @@ class Daemon:
         return subprocess.Popen(
             [self.bin / "afd-load", "--instance", self.instance, "--concurrency", str(streams),
              "--requests", str(requests), "--prompts", prompts, "--max-tokens", str(max_tokens),
-             "--ignore-eos", "--temperature", "1", "--warmup", "0", "--out",
-             self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL,
+             "--ignore-eos", "--temperature", "1", "--warmup", "0", "--request-timeout", "1h",
+             "--out", self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
 
     def stop(self) -> None:
