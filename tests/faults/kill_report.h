@@ -22,7 +22,7 @@ struct KillReport {
     uint64_t num_kills = 0;
     uint64_t num_requests = 0;  // Ended.
     uint64_t num_lost = 0;      // Ended with an error, or not at all.
-    uint64_t num_doubled = 0;   // More tokens than there are.
+    uint64_t num_doubled = 0;   // More tokens than there are, or answers behind an end.
     uint64_t num_changed = 0;   // Other tokens or log probabilities.
     KillTimes ffn;
     KillTimes attention;

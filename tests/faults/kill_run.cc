@@ -169,7 +169,11 @@ void KillRun::receive() {
 
 void KillRun::take(const client::Response& response) {
     const auto found = flights_.find(response.request_id());
-    if (found == flights_.end()) return;
+    if (found == flights_.end()) {
+        ++report_.num_doubled;
+        ADD_FAILURE() << "an answer behind the end of request " << response.request_id();
+        return;
+    }
     Flight& flight = found->second;
     const bool is_progress = response.has_chunk() || is_end(response);
     if (is_progress && flight.is_held_up) {

@@ -89,7 +89,9 @@ SoakRun::Side::Side(const std::vector<client::Generate>& templates)
           instance.wait_ready();
           return run_one_after_another(instance, templates);
       }()),
-      connection(instance.open_connection()) {}
+      connection(instance.open_connection()) {
+    for (const Reply& reply : replies) EXPECT_EQ(reply.error, "");
+}
 
 SoakRun::SoakRun(const Settings& settings)
     : settings_(settings), random_(settings.seed), templates_(fault_requests()), old_(templates_) {}
@@ -265,7 +267,11 @@ void SoakRun::receive_until(TimePoint when) {
 
 void SoakRun::take(const client::Response& response) {
     const auto found = flights_.find(response.request_id());
-    if (found == flights_.end()) return;
+    if (found == flights_.end()) {
+        ++report_.num_wrong;
+        ADD_FAILURE() << "an answer behind the end of request " << response.request_id();
+        return;
+    }
     Flight& flight = found->second;
     const double ms =
         std::chrono::duration<double, std::milli>(client::Clock::now() - flight.sent).count();

@@ -34,11 +34,12 @@ void SteadyLoad::run(size_t index) {
             problem = found.error().message;
         } else if (found.value().token_ids != expected_[number].token_ids) {
             problem = "other tokens";
+        } else if (found.value().logprobs.size() != expected_[number].logprob_bits.size()) {
+            problem = std::to_string(found.value().logprobs.size()) + " log probabilities";
         } else {
             for (size_t k = 0; k < found.value().logprobs.size() && problem.empty(); ++k) {
                 const auto bits = std::bit_cast<uint32_t>(found.value().logprobs[k]);
-                if (k >= expected_[number].logprob_bits.size() ||
-                    bits != expected_[number].logprob_bits[k]) {
+                if (bits != expected_[number].logprob_bits[k]) {
                     problem = "another log probability of token " + std::to_string(k);
                 }
             }

@@ -93,6 +93,7 @@ CachedRun run_with_cache(const std::string& cache, std::vector<std::string> flag
     instance.wait_ready();
     const auto requests = mixed_requests(4, instance.status().vocab_size(), 3);
     CachedRun run{.replies = run_one_after_another(instance, requests), .log = {}};
+    for (const Reply& reply : run.replies) EXPECT_EQ(reply.error, "");
     EXPECT_EQ(instance.stop(), 0);
     run.log = instance.log();
     return run;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <random>
+#include <set>
 
 namespace afd::test {
 namespace {
@@ -109,10 +110,11 @@ std::vector<Reply> run_all_at_once(const Instance& instance,
         *request.mutable_generate() = requests[i];
         EXPECT_TRUE(connection.send(request).ok());
     }
-    size_t num_open = requests.size();
+    std::set<size_t> open;
+    for (size_t i = 0; i < requests.size(); ++i) open.insert(i);
     const auto deadline = client::Clock::now() + 2 * kPatience;
     std::vector<client::Response> responses;
-    while (num_open > 0 && client::Clock::now() < deadline) {
+    while (!open.empty() && client::Clock::now() < deadline) {
         pollfd ready{connection.fd(), connection.events(), 0};
         poll(&ready, 1, 100);
         static_cast<void>(connection.flush());
@@ -120,16 +122,19 @@ std::vector<Reply> run_all_at_once(const Instance& instance,
         const auto received = connection.receive(responses);
         for (const client::Response& response : responses) {
             const size_t index = response.request_id() - 1;
-            if (index >= replies.size()) continue;
+            if (!open.contains(index)) {
+                ADD_FAILURE() << "an answer behind the end of request " << response.request_id();
+                continue;
+            }
             note(response, replies[index]);
-            if (is_end(response)) --num_open;
+            if (is_end(response)) open.erase(index);
         }
         if (!received.ok()) {
             ADD_FAILURE() << received.error().message << "\n" << instance.log();
             break;
         }
     }
-    EXPECT_EQ(num_open, 0U) << "requests without an end\n" << instance.log();
+    EXPECT_TRUE(open.empty()) << open.size() << " requests without an end\n" << instance.log();
     return replies;
 }
 
