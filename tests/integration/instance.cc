@@ -147,11 +147,12 @@ void Instance::wait_for(const std::string& what,
             const auto status = connected.value().status();
             if (status.ok() && holds(status.value())) return;
         }
-        int wait_status = 0;
         siginfo_t info{};
         if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
             info.si_pid == pid_) {
-            FAIL() << "afdd ended (" << wait_status << ") before: " << what << "\n" << log();
+            FAIL() << "afdd ended (" << (info.si_code == CLD_EXITED ? "exit code " : "signal ")
+                   << info.si_status << ") before: " << what << "\n"
+                   << log();
         }
         std::this_thread::sleep_for(kPoll);
     }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "daemon/cluster/cluster_channel.h"
 #include "daemon/cluster/cluster_protocol.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
@@ -124,8 +125,10 @@ TEST_F(NetworkHosts, ShortCutsCostTime) {
 
 TEST_F(NetworkHosts, AHostThatComesBackAfterItWasGivenUpJoinsAgain) {
     start();
-    static_assert(daemon::kSilentMs < 30'000);
-    expect_same_bits_through_a_cut(std::chrono::seconds(30));
+    constexpr std::chrono::milliseconds kCut(15'000);
+    static_assert(daemon::kSilentMs < kCut.count());
+    static_assert(daemon::ClusterChannel::kGoneAfterMs < kCut.count());
+    expect_same_bits_through_a_cut(kCut);
     host_->wait_for_log("nothing was heard of it for 5000 ms; its worker ends");
     EXPECT_EQ(leader_->stop(), 0);
 }
