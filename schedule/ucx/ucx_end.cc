@@ -47,8 +47,8 @@ EndpointMemory UcxEnd::memory() {
 
 void UcxEnd::sleep(int eventfd, uint64_t timeout_us) {
     AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
-               "UCX has not come back to the thread that receives for %llu s",
-               static_cast<unsigned long long>(kStuckUs / 1'000'000));
+               "UCX has not come back to the thread that receives for %llu ms",
+               static_cast<unsigned long long>(config_.stuck_us / 1'000));
     worker_->sleep(eventfd, timeout_us);
 }
 

@@ -37,6 +37,8 @@ struct UcxEndConfig {
     UcxAddressBook* book = nullptr;
     std::byte* control = nullptr;
     int doorbell = -1;
+    // A call into UCX that does not come back for this long never will: the worker ends.
+    uint64_t stuck_us = 10'000'000;
 };
 
 class UcxEnd final : public UcxReceiver, public Arrivals {
@@ -45,8 +47,6 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // Long enough for a machine that runs ten times as many threads as it has: each reconnection is
     // one more chance for UCX 1.13 to abort.
     static constexpr uint64_t kSilentUs = 3'000'000;
-    // A call into UCX that does not come back for this long never will.
-    static constexpr uint64_t kStuckUs = 10'000'000;
 
     // What the messages are for. Under the lock.
     class Meaning {
@@ -162,7 +162,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     Meaning* meaning_ = nullptr;
     uint64_t num_connections_ = 0;
     uint64_t num_bad_ = 0;
-    TurnWatch turns_{kStuckUs};  // The data thread's.
+    TurnWatch turns_{config_.stuck_us};  // The data thread's.
     std::vector<HeartbeatWords> heartbeats_;
     std::vector<Link> links_;
     std::unique_ptr<UcxMessage> probe_;  // Session's end. One is on its way at a time:

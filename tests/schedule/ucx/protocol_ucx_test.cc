@@ -326,6 +326,8 @@ TEST(UcxTransport, BeginsWithoutARankThatIsLost) {
 // last words; before, it sleeps as long with the lock free.
 TEST(UcxTransportDeathTest, AWorkerThatUcxHoldsEnds) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
+    // More than one look can add (schedule/ucx/turn_watch.h).
+    constexpr uint64_t kStuckUs = 2'000'000;
     const auto sleep_for = [](UcxReturn& returns, uint64_t time_us) {
         Doorbell doorbell = returns.doorbell();
         const uint64_t end_us = steady_now_us() + time_us;
@@ -334,13 +336,14 @@ TEST(UcxTransportDeathTest, AWorkerThatUcxHoldsEnds) {
     EXPECT_DEATH(
         {
             UcxNetwork network(small_geometry());
+            network.set_stuck_us(kStuckUs);
             const auto returns = network.returns(0);
-            sleep_for(*returns, UcxEnd::kStuckUs + 2'000'000);
+            sleep_for(*returns, 3 * kStuckUs / 2);
             std::fputs("lives while it is free; ", stderr);
             const UcxWorker::Lock held = returns->end().lock();
-            sleep_for(*returns, 2 * UcxEnd::kStuckUs);
+            sleep_for(*returns, 2 * kStuckUs);
         },
-        "lives while it is free; .*UCX has not come back to the thread that receives for 10 s");
+        "lives while it is free; .*UCX has not come back to the thread that receives for 2000 ms");
 }
 
 // A peer with the right to say hello, whose messages are any bytes.

@@ -27,6 +27,9 @@ class UcxNetwork {
     // One that afdd did not name: of an epoch of the past, or of the future.
     std::unique_ptr<UcxDispatch> dispatch_of_epoch(uint32_t session, uint64_t epoch);
 
+    // Of the ends that are made from here on.
+    void set_stuck_us(uint64_t stuck_us) { stuck_us_ = stuck_us; }
+
     UcxEndConfig end_config(Role role, uint32_t index, uint64_t epoch);
     const WindowLayout& layout() const { return layout_; }
     const UcxConfig& config() const { return config_; }
@@ -34,6 +37,7 @@ class UcxNetwork {
 
   private:
     UcxConfig config_;
+    uint64_t stuck_us_ = UcxEndConfig{}.stuck_us;
     WindowLayout layout_;
     UcxAddressBook book_;
     EventFds session_doorbells_;
