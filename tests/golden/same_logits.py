@@ -33,7 +33,8 @@ def main() -> int:
                     capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     print(done.stderr)
-                    return SKIPPED if "this machine supports" in done.stderr else 1
+                    lacks_class = not results and "this machine supports" in done.stderr
+                    return SKIPPED if lacks_class else 1
                 results.append(out.read_bytes())
     if len(set(results)) != 1:
         print(f"{arguments.models[0]} and {arguments.models[1]} differ")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks of the NumPy decoder itself: against expanded attention, hand-made routing and itself.
 
-    python3 -m unittest test_decoder      (from this folder; NumPy only, a few seconds)
+    python3 -m unittest test_decoder      (from this folder; NumPy only, half a minute)
 """
 import pathlib
 import tempfile
@@ -73,11 +73,19 @@ class DecoderTest(unittest.TestCase):
         for variant in set(make_checkpoint.ALL_VARIANTS) - {"medium"}:
             cls.paths[variant] = pathlib.Path(cls.folder.name) / variant
             make_checkpoint.make_checkpoint(variant, cls.paths[variant])
+        cls.outputs = {}
         cls.ids = [0, *np.random.default_rng(5).integers(2, 512, 99)]
 
     @classmethod
     def tearDownClass(cls) -> None:
         cls.folder.cleanup()
+
+    def forward(self, variant: str, rounding: str) -> tuple:
+        """The decoder of a variant, and its output for all ids, which is computed once."""
+        if (variant, rounding) not in self.outputs:
+            model = grouped_np.open_decoder(self.paths[variant], rounding)
+            self.outputs[variant, rounding] = model, model.forward(self.ids)
+        return self.outputs[variant, rounding]
 
     def test_absorbed_attention_equals_expanded_attention(self) -> None:
         for variant in ("v3", "v2_lite"):
@@ -106,25 +114,23 @@ class DecoderTest(unittest.TestCase):
             repeated_attention(model, x, "model.layers.2.self_attn", 21), atol=1e-12)
 
     def test_logits_do_not_depend_on_later_tokens(self) -> None:
-        for variant, path in self.paths.items():
+        for variant in self.paths:
             for rounding in ("none", "bf16"):
-                model = grouped_np.open_decoder(path, rounding)
-                whole = model.forward(self.ids).logits[:40]
+                model, whole = self.forward(variant, rounding)
                 part = model.forward(self.ids[:40]).logits
-                np.testing.assert_allclose(whole, part, atol=1e-9, err_msg=variant)
+                np.testing.assert_allclose(whole.logits[:40], part, atol=1e-9, err_msg=variant)
 
     def test_bf16_rounding_stays_near_the_unrounded_run(self) -> None:
-        for variant, path in self.paths.items():
-            exact = grouped_np.open_decoder(path).forward(self.ids)
-            rounded = grouped_np.open_decoder(path, "bf16").forward(self.ids)
+        for variant in self.paths:
+            exact, rounded = (self.forward(variant, each)[1] for each in ("none", "bf16"))
             difference = np.abs(exact.log_probs() - rounded.log_probs()).mean()
             self.assertGreater(difference, 1e-4, variant)
             self.assertLess(difference, 0.15, variant)
 
     def test_every_expert_is_reached_and_logits_vary(self) -> None:
-        for variant, path in self.paths.items():
-            model = grouped_np.open_decoder(path)
-            output, experts = model.forward(self.ids), model.num_experts()
+        for variant in self.paths:
+            model, output = self.forward(variant, "none")
+            experts = model.num_experts()
             self.assertGreaterEqual(len(np.unique(output.picks)), experts - 1, variant)
             self.assertGreater(output.logits.std(), 0.5, variant)
             self.assertGreater(len(np.unique(output.logits.argmax(-1))), 20, variant)
