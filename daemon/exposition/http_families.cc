@@ -7,7 +7,7 @@ namespace afd::daemon {
 
 void add_http_families(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.counter("afd_http_requests_total",
-                     "Requests of HTTP that were answered; code 499: the client had gone");
+                     "HTTP requests that were answered; code 499: the client had gone");
     if (snapshot.http != nullptr) {
         for (const auto& [kind, count] : snapshot.http->counts()) {
             families.value({{"handler", kind.handler},
@@ -22,7 +22,7 @@ void add_http_families(const MetricsSnapshot& snapshot, FamilyList& families) {
                        "request_params_n");
     if (snapshot.http != nullptr) families.distribution({}, snapshot.http->choices());
     families.histogram("afd_http_request_duration_seconds",
-                       "From a whole request of HTTP to the end of its answer");
+                       "From a complete HTTP request to the end of its answer");
     if (snapshot.http == nullptr) return;
     for (const auto& [handler, times] : snapshot.http->durations()) {
         families.distribution({{"handler", handler}}, times);

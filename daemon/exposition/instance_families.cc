@@ -17,7 +17,7 @@ void add_each(const MetricsSnapshot& snapshot, FamilyList& families, WorkerValue
 }
 
 void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
-    families.gauge("afd_worker_up", "1: the worker serves");
+    families.gauge("afd_worker_up", "1 if the worker serves");
     add_each(snapshot, families, [](const client::Worker& worker) {
         return worker.state() == "ready" ? 1.0 : 0.0;
     });
@@ -25,8 +25,9 @@ void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
     add_each(snapshot, families, [](const client::Worker& worker) {
         return static_cast<double>(worker.num_restarts());
     });
-    families.gauge("afd_worker_heartbeat_age_seconds",
-                   "Since its data thread last made progress; it grows while there is no work");
+    families.gauge(
+        "afd_worker_heartbeat_age_seconds",
+        "Time since the data thread last made progress; it grows while there is no work");
     add_each(snapshot, families, [](const client::Worker& worker) {
         return static_cast<double>(worker.heartbeat_age_ms()) / 1e3;
     });
@@ -60,11 +61,11 @@ void add_instance_families(const MetricsSnapshot& snapshot, FamilyList& families
                     {"numeric_class", status.numeric_class()},
                     {"context_length", std::to_string(status.context_length())}},
                    1);
-    families.gauge("afd_state", "1 for the state in which the instance is");
+    families.gauge("afd_state", "1 for the current state of the instance");
     for (const char* state : kStates) {
         families.value({{"state", state}}, status.state() == state ? 1 : 0);
     }
-    families.gauge("afd_uptime_seconds", "Since the instance began");
+    families.gauge("afd_uptime_seconds", "Time since the instance started");
     families.value(static_cast<double>(status.uptime_ms()) / 1e3);
     families.gauge("afd_shm_bytes", "Shared memory of windows, control and metrics segments");
     families.value(static_cast<double>(snapshot.shared_memory_bytes));

@@ -55,15 +55,15 @@ size_t num_open_files() {
 void add_process_families(FamilyList& families) {
     rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
-    families.counter("process_cpu_seconds_total", "Of afdd itself: time of a core");
+    families.counter("process_cpu_seconds_total", "CPU time of afdd itself");
     families.value(seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime));
     // proc(5): starttime is word 22 of the line, rss 24; the first two are not in the list, and
     // neither is the state.
     const std::vector<double> words = stat_words();
     const bool has_words = words.size() > 20;
-    families.gauge("process_resident_memory_bytes", "Of afdd itself");
+    families.gauge("process_resident_memory_bytes", "Resident memory of afdd itself");
     if (has_words) families.value(words[20] * static_cast<double>(::sysconf(_SC_PAGESIZE)));
-    families.gauge("process_start_time_seconds", "Since 1970");
+    families.gauge("process_start_time_seconds", "Start time of afdd, since 1970");
     if (has_words) {
         families.value(boot_seconds() + words[18] / static_cast<double>(::sysconf(_SC_CLK_TCK)));
     }
@@ -71,7 +71,7 @@ void add_process_families(FamilyList& families) {
     families.value(static_cast<double>(num_open_files()));
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
-    families.gauge("process_max_fds", "Files that it may have open");
+    families.gauge("process_max_fds", "Files that afdd may have open");
     families.value(static_cast<double>(files.rlim_cur));
 }
 

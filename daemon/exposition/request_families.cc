@@ -20,14 +20,14 @@ std::string reason_name(client::FinishReason reason) {
 
 void add_levels(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.gauge("afd_num_requests_running",
-                   "Requests that an attention worker has",
+                   "Requests that attention workers are running",
                    "num_requests_running");
     families.value(snapshot.status.num_running());
     families.gauge(
         "afd_num_requests_waiting", "Requests that wait for KV room", "num_requests_waiting");
     families.value(snapshot.status.num_queued());
     families.gauge("afd_num_requests_detached",
-                   "Resumable requests that no client has, ended ones included");
+                   "Resumable requests without a client, including ended ones");
     families.value(snapshot.status.num_detached());
     uint64_t used = 0;
     uint64_t total = 0;
@@ -70,17 +70,17 @@ void add_counts(const MetricsSnapshot& snapshot, FamilyList& families) {
                      "prompt_tokens_cached_total");
     families.value(static_cast<double>(requests.num_cached_tokens));
     families.counter("afd_prefix_cache_queries_total",
-                     "Tokens that sequences began with, replays included",
+                     "Tokens that sequences started with, including replays",
                      "prefix_cache_queries_total");
     families.value(static_cast<double>(sum_of(snapshot, Counter::kPrefixQueries)));
     families.counter("afd_prefix_cache_hits_total",
-                     "Of these, tokens that the prefix cache had",
+                     "Tokens of these that the prefix cache had",
                      "prefix_cache_hits_total");
     families.value(static_cast<double>(sum_of(snapshot, Counter::kPrefixHits)));
     families.counter("afd_generation_tokens_total", "Tokens generated", "generation_tokens_total");
     families.value(static_cast<double>(requests.num_output_tokens));
     families.counter("afd_request_success_total",
-                     "Requests that ended without an error; abort: by their client",
+                     "Requests that ended without an error; abort: cancelled by the client",
                      "request_success_total");
     for (const auto& [reason, count] : requests.ends) {
         families.value({{"finished_reason", reason_name(reason)}}, static_cast<double>(count));
@@ -99,9 +99,8 @@ void add_counts(const MetricsSnapshot& snapshot, FamilyList& families) {
                      "Requests that began again because their attention worker was lost",
                      "num_preemptions_total");
     families.value(static_cast<double>(requests.num_replays));
-    families.counter(
-        "afd_deadly_requests_total",
-        "Requests that ended because attention workers died of them, among the failures");
+    families.counter("afd_deadly_requests_total",
+                     "Failed requests that ended because attention workers died of them");
     families.value(static_cast<double>(requests.num_deadly));
 }
 
@@ -114,20 +113,20 @@ void add_times(const RequestMetrics& requests, FamilyList& families) {
         "From acceptance to the first token",
         requests.first_token_s);
     add("inter_token_latency_seconds",
-        "Between two tokens of a request, pauses of replays included",
+        "Between two tokens of a request, including pauses of replays",
         requests.inter_token_s);
     add("request_time_per_output_token_seconds",
-        "Of a request that ended: mean time of its tokens after the first",
+        "Mean time per token of a request that ended, after its first token",
         requests.time_per_token_s);
     add("e2e_request_latency_seconds", "From acceptance to the end", requests.total_s);
     add("request_queue_time_seconds",
-        "From acceptance to the start of its prompt",
+        "From acceptance to the start of the prompt",
         requests.queue_s);
     add("request_inference_time_seconds",
-        "From the start of its prompt to the end",
+        "From the start of the prompt to the end",
         requests.inference_s);
     add("request_prefill_time_seconds",
-        "From the start of its prompt to the first token",
+        "From the start of the prompt to the first token",
         requests.prefill_s);
     add("request_decode_time_seconds", "From the first token to the last", requests.decode_s);
 }
@@ -138,11 +137,15 @@ void add_lengths(const RequestMetrics& requests, FamilyList& families) {
         families.distribution({}, sizes);
     };
     add("request_prompt_tokens", "Prompt tokens of a request that ended", requests.prompt_tokens);
-    add("request_generation_tokens", "Tokens that it generated", requests.output_tokens);
-    add("request_max_num_generation_tokens",
-        "The same: choices of one prompt are requests of their own",
+    add("request_generation_tokens",
+        "Generated tokens of a request that ended",
         requests.output_tokens);
-    add("request_params_max_tokens", "Tokens that it was allowed to generate", requests.max_tokens);
+    add("request_max_num_generation_tokens",
+        "The same, because choices of one prompt are separate requests",
+        requests.output_tokens);
+    add("request_params_max_tokens",
+        "Tokens that a request that ended was allowed to generate",
+        requests.max_tokens);
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ void add_waits(const MetricsSnapshot& snapshot, FamilyList& families) {
                        in_seconds(counts.counter(Counter::kSleepNs)));
     });
     families.counter("afd_round_timeouts_total",
-                     "Micro-batches that were given up because a round took too long");
+                     "Micro-batches that were abandoned because a round took too long");
     for_each_worker(
         snapshot, "attention", [&](const auto&, const auto& labels, const auto& counts) {
             families.value(labels, static_cast<double>(counts.counter(Counter::kTimeouts)));
@@ -145,7 +145,7 @@ void add_work(const MetricsSnapshot& snapshot, FamilyList& families) {
         Counter::kTwoPhaseRounds);
     add("attention",
         "afd_two_phase_fallbacks_total",
-        "Batches that failed there and went by windows",
+        "Two-phase batches that fell back to the windows",
         Counter::kTwoPhaseFallbacks);
 }
 
@@ -169,7 +169,7 @@ void add_distributions(const MetricsSnapshot& snapshot, FamilyList& families) {
         &FamilyList::seconds);
     add("attention",
         "afd_micro_batches_in_flight",
-        "Micro-batches with the experts, at each dispatch, that included",
+        "Micro-batches with the experts at each dispatch, including that one",
         Histogram::kInFlight,
         &FamilyList::numbers);
     add("ffn",
@@ -210,7 +210,8 @@ void add_links(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.gauge("afd_link_latency_seconds",
                    "One way between an attention and an FFN worker (peer), over transport = ucx");
     add([](const client::Link& link) { return in_seconds(link.latency_ns()); });
-    families.gauge("afd_link_bytes_per_second", "What such a link carries, by a probe");
+    families.gauge("afd_link_bytes_per_second",
+                   "Throughput of such a link, as measured by a probe");
     add([](const client::Link& link) { return static_cast<double>(link.bytes_per_s()); });
 }
 
