@@ -83,7 +83,7 @@ COMPLETION = [
     Field("ignore_eos", "true, false", {"logit_bias": {"1": 100}, "ignore_eos": True},
           lambda a: len(ids(a)) == 12),
     Field("timeout_ms", "0: `request_timeout_ms`", {"timeout_ms": 600000}),
-    Field("resumable_ms", "of a stream; 0: it is not", {"resumable_ms": 1000, "stream": True},
+    Field("resumable_ms", "streams only; 0: not resumable", {"resumable_ms": 1000, "stream": True},
           lambda a: a["events"] == 13),
     Field("presence_penalty", "-2 to 2", {"prompt": "la la la la", "presence_penalty": 2},
           lambda a: ids(a) != ids(ASK({"prompt": "la la la la"}))),
@@ -123,14 +123,14 @@ COMPLETION = [
     Field("response_format", "json_object, json_schema, text",
           {"response_format": YES_OR_NO, "max_tokens": 60},
           lambda a: json.loads(text(a)) in ("yes", "no")),
-    Field("response_format.type", "others, as `regex`", {"response_format": {"type": "regex"}},
+    Field("response_format.type", "others, such as `regex`", {"response_format": {"type": "regex"}},
           expected=REFUSED, param="response_format"),
     Field("guided_json, guided_regex, ...", "", {"guided_json": {}}, expected=REFUSED,
           param="guided_json"),
     Field("prompt_logprobs", "`echo` and `logprobs` say the same", {"prompt_logprobs": 1},
           expected=REFUSED),
     Field("truncate_prompt_tokens", "", {"truncate_prompt_tokens": 5}, expected=REFUSED),
-    Field("what is unknown", "", {"zebra": 1}, expected=NOT_THERE, param="zebra"),
+    Field("any unknown field", "", {"zebra": 1}, expected=NOT_THERE, param="zebra"),
 ]
 
 USER = {"role": "user", "content": "Hello"}
@@ -151,7 +151,7 @@ SHARED = {"model": "demo_model", "n": 2, "seed": 5, "temperature": 1, "top_p": 0
           "presence_penalty": 0.5, "frequency_penalty": 0.5, "logit_bias": {"7": 1}, "user": "me",
           "metadata": {}, "store": False, "service_tier": "auto"}
 CHAT = [
-    Field("what completions have, too", "as above", SHARED, lambda a: len(a["choices"]) == 2),
+    Field("all fields of completions", "as above", SHARED, lambda a: len(a["choices"]) == 2),
     Field("messages", "system, developer, user, assistant, tool",
           {"messages": [{"role": "system", "content": "Be kind."}, USER]}, grows),
     Field("messages[].content", "text, or an array of parts that are",
@@ -160,11 +160,11 @@ CHAT = [
     Field("messages[].content[].type", "text",
           {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, expected=REFUSED,
           param="messages[0].content[0].type"),
-    Field("messages[].tool_calls, tool_call_id", "of answers; of tools", {"messages": [
+    Field("messages[].tool_calls, tool_call_id", "assistant; tool", {"messages": [
         USER, {"role": "assistant", "content": None, "tool_calls": [
             {"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "c", "content": "noon"}]}, grows),
-    Field("messages[].reasoning_content", "of an assistant", {"messages": [
+    Field("messages[].reasoning_content", "in assistant messages", {"messages": [
         USER, {"role": "assistant", "content": "a", "reasoning_content": "b"}, USER]}, grows),
     Field("max_tokens, max_completion_tokens", "rest of the context",
           {"max_tokens": 9, "max_completion_tokens": 3},
@@ -174,7 +174,7 @@ CHAT = [
     Field("top_logprobs", "0 to 20", {"logprobs": True, "top_logprobs": 3},
           lambda a: all(len(token["top_logprobs"]) == 3
                         for token in a["choices"][0]["logprobs"]["content"])),
-    Field("tools", "functions, where the model's template has a place", {"tools": [TOOL]}, grows),
+    Field("tools", "functions, if the template supports tools", {"tools": [TOOL]}, grows),
     Field("tool_choice", "auto, none", {"tools": [TOOL], "tool_choice": "none"},
           lambda a: not grows(a)),
     Field("tool_choice", "required, or one function",
@@ -202,7 +202,7 @@ CHAT = [
     Field("audio, prediction, web_search_options", "", {"audio": {"voice": "a"}},
           expected=REFUSED),
     Field("echo", "false", {"echo": True}, expected=REFUSED),
-    Field("what is unknown", "", {"zebra": 1}, expected=NOT_THERE, param="zebra"),
+    Field("any unknown field", "", {"zebra": 1}, expected=NOT_THERE, param="zebra"),
 ]
 
 COMMON = {"max_tokens": 12, "temperature": 0, "return_token_ids": True}
@@ -297,7 +297,7 @@ def try_fields(bin_dir: pathlib.Path) -> tuple[str, list[str]]:
                 verdict = verdict_of(field, *ask(instance, path, base, field.request))
                 if verdict != field.expected:
                     problems.append(f"{path} {field.name}: {verdict}, expected {field.expected}")
-                name = field.name if field.name.startswith("what") else ", ".join(
+                name = field.name if field.name.startswith(("any ", "all ")) else ", ".join(
                     f"`{part}`" if part != "..." else part for part in field.name.split(", "))
                 cells = [field.values, verdict, *peers_of(path, field.name, field.values)]
                 lines.append(f"| {name} | {' | '.join(cells)} |\n")

@@ -55,10 +55,10 @@ COMPLETION = {
     "timeout_ms": (UNKNOWN,) * 3,
     "resumable_ms": (UNKNOWN,) * 3,
     "response_format.type": (UNKNOWN,) * 3,
-    "what is unknown": NONE_THERE,
+    "any unknown field": NONE_THERE,
 }
 CHAT = {
-    "what completions have, too": ("as above",) * 3,
+    "all fields of completions": ("as above",) * 3,
     **dict.fromkeys(("messages", "messages[].content", "messages[].tool_calls, tool_call_id",
                      "max_tokens, max_completion_tokens", "logprobs", "top_logprobs", "tools",
                      "tool_choice", "chat_template_kwargs", "stream", "response_format"), ALL_WORK),
@@ -75,7 +75,7 @@ CHAT = {
     "modalities": NONE_THERE,
     "audio, prediction, web_search_options": NONE_THERE,
     "echo": (WORKS, NOT_THERE, UNKNOWN),
-    "what is unknown": NONE_THERE,
+    "any unknown field": NONE_THERE,
 }
 # From their lists of routes; those that they have under another name are not counted.
 ENDPOINTS = {
