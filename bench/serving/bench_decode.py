@@ -123,12 +123,13 @@ class Daemon:
         # so many that two requests hardly ever get the same.
         prompts.write_text("".join("".join(draw.choices(CHARACTERS, k=prompt_tokens - 1)) + "\n"
                                    for _ in range(100 * requests)))
+        self.load_log = self.runtime / "load.log"
         return subprocess.Popen(
             [self.bin / "afd-load", "--instance", self.instance, "--concurrency", str(streams),
              "--requests", str(requests), "--prompts", prompts, "--max-tokens", str(max_tokens),
-             "--ignore-eos", "--temperature", "1", "--warmup", "0", "--request-timeout", "1h",
+             "--ignore-eos", "--temperature", "1", "--warmup", "0", "--request-timeout", "60m",
              "--out", self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL)
+            stderr=open(self.load_log, "w", encoding="utf-8"))
 
     def stop(self) -> None:
         self.process.terminate()
@@ -163,7 +164,8 @@ def wait_for(daemon: Daemon, load: subprocess.Popen,
         if reached(counters):
             return now, counters
         if load.poll() is not None:
-            raise SystemExit("afd-load ended before all streams generated; try --tokens 256")
+            raise SystemExit("afd-load ended before all streams generated; try --tokens 256. It said:"
+                             f"\n{daemon.load_log.read_text(encoding='utf-8')}")
         time.sleep(0.003)
 
 
