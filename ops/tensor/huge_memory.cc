@@ -4,8 +4,9 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <new>
 
@@ -21,32 +22,68 @@ namespace afd::ops {
 namespace {
 
 constexpr size_t kLine = 64;
+// No ordinary page is larger.
+constexpr size_t kPage = size_t{64} << 10;
 constexpr size_t kHugePage = size_t{2} << 20;
-// Slabs start at multiples of this, so that a block finds its slab. A larger block has a longer
-// slab of its own, and starts in its first part like any other.
 constexpr size_t kSlabBytes = size_t{32} << 20;
+// So a slab that has no room for the next block is at least three quarters full.
+constexpr size_t kLargestInSlab = kSlabBytes / 4;
+constexpr size_t kPopulatedMost = size_t{32} << 20;
 
 #if defined(__SANITIZE_ADDRESS__) || AFD_HAS_FEATURE(address_sanitizer)
 // The address sanitizer sees overruns only between blocks that it has handed out itself.
-constexpr size_t kSmallestInSlab = SIZE_MAX;
+constexpr size_t kSmallestMapped = SIZE_MAX;
 #else
-constexpr size_t kSmallestInSlab = size_t{16} << 10;
+constexpr size_t kSmallestMapped = size_t{16} << 10;
 #endif
 
 size_t round_up(size_t value, size_t to) {
     return (value + to - 1) / to * to;
 }
 
-// At the start of its memory.
+// `bytes`, whole pages, from a multiple of a huge page on; nothing is resident yet. Null if the
+// kernel refuses.
+std::byte* map(size_t bytes) {
+    const size_t mapped = bytes + kHugePage;
+    void* memory =
+        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    auto* first = static_cast<std::byte*>(memory);
+    const auto address = reinterpret_cast<uintptr_t>(first);
+    const size_t before = round_up(address, kHugePage) - address;
+    std::byte* begin = first + before;
+    if (before > 0) ::munmap(first, before);
+    if (before < kHugePage) ::munmap(begin + bytes, kHugePage - before);
+    // A refusal costs speed only.
+    static_cast<void>(::madvise(begin, bytes, MADV_HUGEPAGE));
+    return begin;
+}
+
+// A refusal costs time later only.
+void populate(std::byte* begin, size_t bytes) {
+    static_cast<void>(::madvise(begin, bytes, MADV_POPULATE_WRITE));
+}
+
+// Of a block with a mapping of its own. What it leaves of its last huge page is given up, unless
+// that is half of one or more: then its end is in ordinary pages.
+size_t mapped_bytes(size_t bytes) {
+    const size_t whole = round_up(bytes, kHugePage);
+    return whole - bytes < kHugePage / 2 ? whole : round_up(bytes, kPage);
+}
+
 struct Slab {
-    size_t bytes;
-    size_t used;
-    size_t num_blocks;
+    std::byte* begin = nullptr;
+    size_t used = 0;
+    size_t populated = 0;
+    size_t num_blocks = 0;
+
+    size_t left() const { return kSlabBytes - used; }
 };
-static_assert(sizeof(Slab) <= kLine);
 
 struct Arena {
     std::mutex mutex;
+    // By their first address. Beside their memory, so that blocks that fill a slab do fit.
+    std::map<std::byte*, Slab> slabs;
     Slab* current = nullptr;
 };
 
@@ -56,60 +93,63 @@ Arena& arena() {
     return *instance;
 }
 
-Slab* map_slab(size_t bytes) {
-    const size_t mapped = bytes + kSlabBytes;
-    void* memory =
-        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    AFD_ASSERT(memory != MAP_FAILED, "no memory for %zu bytes", mapped);
-    auto* begin = static_cast<std::byte*>(memory);
-    const size_t before = round_up(reinterpret_cast<uintptr_t>(begin), kSlabBytes) -
-                          reinterpret_cast<uintptr_t>(begin);
-    std::byte* slab = begin + before;
-    if (before > 0) ::munmap(begin, before);
-    ::munmap(slab + bytes, mapped - before - bytes);
-    // A refusal costs speed only.
-    static_cast<void>(::madvise(slab, bytes, MADV_HUGEPAGE));
-    // Entered into the page tables at set-up, so that no first request waits for zeroed pages. A
-    // longer slab is one block, whose worst case may never come.
-    if (bytes == kSlabBytes) static_cast<void>(::madvise(slab, bytes, MADV_POPULATE_WRITE));
-    return new (slab) Slab{bytes, kLine, 0};
+void* allocate_in_slab(size_t bytes) {
+    std::byte* block = nullptr;
+    std::byte* populate_from = nullptr;
+    size_t num_populated = 0;
+    {
+        const std::lock_guard lock(arena().mutex);
+        Slab*& current = arena().current;
+        // What a slab has left for no more blocks costs addresses; it was never resident.
+        if (current == nullptr || current->left() < bytes) {
+            std::byte* begin = map(kSlabBytes);
+            if (begin == nullptr) return nullptr;
+            current = &arena().slabs.emplace(begin, Slab{.begin = begin}).first->second;
+        }
+        block = current->begin + current->used;
+        current->used += bytes;
+        ++current->num_blocks;
+        const size_t wanted = round_up(current->used, kHugePage);
+        populate_from = current->begin + current->populated;
+        num_populated = wanted - current->populated;
+        current->populated = wanted;
+    }
+    // Without the lock: the kernel zeroes for milliseconds, and threads that load weights ask for
+    // memory at the same time.
+    if (num_populated > 0) populate(populate_from, num_populated);
+    return block;
 }
 
-Slab* slab_of(void* block) {
-    const auto address = reinterpret_cast<uintptr_t>(block);
-    return reinterpret_cast<Slab*>(address / kSlabBytes * kSlabBytes);
+void free_in_slab(std::byte* block) {
+    const std::lock_guard lock(arena().mutex);
+    auto& slabs = arena().slabs;
+    const auto found = slabs.upper_bound(block);
+    AFD_ASSERT(found != slabs.begin(), "no slab has block %p", static_cast<void*>(block));
+    const auto slab = std::prev(found);
+    if (--slab->second.num_blocks > 0) return;
+    if (arena().current == &slab->second) arena().current = nullptr;
+    ::munmap(slab->first, kSlabBytes);
+    slabs.erase(slab);
 }
 
 }  // namespace
 
 void* allocate_huge(size_t bytes) {
-    if (bytes < kSmallestInSlab) return ::operator new (bytes, std::align_val_t{kLine});
-    const size_t wanted = round_up(bytes, kLine);
-    const std::lock_guard lock(arena().mutex);
-    Slab*& current = arena().current;
-    Slab* slab = current;
-    if (slab == nullptr || slab->used >= kSlabBytes || slab->bytes - slab->used < wanted) {
-        slab = map_slab(std::max(kSlabBytes, round_up(kLine + wanted, kHugePage)));
-        // What a full slab has left is given up.
-        if (current != nullptr && current->num_blocks == 0) ::munmap(current, current->bytes);
-        current = slab;
-    }
-    auto* block = reinterpret_cast<std::byte*>(slab) + slab->used;
-    slab->used += wanted;
-    ++slab->num_blocks;
+    if (bytes < kSmallestMapped) return ::operator new (bytes, std::align_val_t{kLine});
+    if (bytes <= kLargestInSlab) return allocate_in_slab(round_up(bytes, kLine));
+    std::byte* block = map(mapped_bytes(bytes));
+    if (block != nullptr && bytes <= kPopulatedMost) populate(block, mapped_bytes(bytes));
     return block;
 }
 
 void free_huge(void* block, size_t bytes) {
-    if (bytes < kSmallestInSlab) {
+    if (bytes < kSmallestMapped) {
         ::operator delete (block, std::align_val_t{kLine});
-        return;
+    } else if (bytes <= kLargestInSlab) {
+        free_in_slab(static_cast<std::byte*>(block));
+    } else {
+        ::munmap(block, mapped_bytes(bytes));
     }
-    const std::lock_guard lock(arena().mutex);
-    Slab* slab = slab_of(block);
-    if (--slab->num_blocks > 0) return;
-    slab->used = kLine;
-    if (slab != arena().current) ::munmap(slab, slab->bytes);
 }
 
 }  // namespace afd::ops

@@ -35,11 +35,22 @@ class Workspace {
     Workspace() = default;
     explicit Workspace(size_t bytes) { reserve(bytes); }
 
-    // Grows to at least `bytes`; earlier contents are lost. For set-up only.
+    // Grows to at least `bytes`; earlier contents are lost. For set-up only. That there is no
+    // memory for it ends the process.
     void reserve(size_t bytes) {
-        if (bytes <= size_) return;
-        size_ = workspace_round_up(bytes);
-        data_ = {static_cast<std::byte*>(allocate_huge(size_)), Free{size_}};
+        const bool is_there = try_reserve(bytes);
+        AFD_ASSERT(is_there, "no memory for a workspace of %zu bytes", bytes);
+    }
+
+    // The same, or false and everything as it was, if there is no memory for it.
+    [[nodiscard]] bool try_reserve(size_t bytes) {
+        if (bytes <= size_) return true;
+        const size_t size = workspace_round_up(bytes);
+        auto* data = static_cast<std::byte*>(allocate_huge(size));
+        if (data == nullptr) return false;
+        data_ = {data, Free{size}};
+        size_ = size;
+        return true;
     }
 
     std::span<std::byte> bytes() const { return {data_.get(), size_}; }
