@@ -116,17 +116,14 @@ PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias) {
     return expert;
 }
 
-ExpertTable ExpertTable::of_sizes(size_t num_keys,
-                                  size_t hidden,
-                                  size_t intermediate,
-                                  bool has_int8,
-                                  ExpertActivation activation,
-                                  bool has_bias) {
-    ExpertTable table(0, hidden, activation);
-    table.num_keys_ = num_keys;
-    table.intermediate_max_ = intermediate;
-    table.has_int8_ = has_int8;
-    table.has_bias_ = has_bias;
+ExpertTable ExpertTable::of_sizes(const ExpertSizes& sizes) {
+    ExpertTable table(0, sizes.hidden, sizes.activation);
+    table.num_keys_ = sizes.num_keys;
+    table.intermediate_max_ = sizes.intermediate;
+    table.has_int8_ = sizes.format == WeightFormat::kInt8;
+    table.has_int4_ = is_int4(sizes.format);
+    table.int4_rows_ = sizes.int4_rows;
+    table.has_bias_ = sizes.has_bias;
     return table;
 }
 

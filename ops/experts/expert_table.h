@@ -11,6 +11,7 @@
 #include "ops/format/expert_activation.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/numeric_class.h"
+#include "ops/format/weight_format.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/tensor_view.h"
@@ -75,6 +76,17 @@ struct ExpertBiasRows {
 };
 PackedExpert with_bias(PackedExpert expert, const ExpertBiasRows& bias);
 
+// What depends on sizes and formats alone, of a table whose experts are all alike.
+struct ExpertSizes {
+    size_t num_keys = 0;
+    size_t hidden = 0;
+    size_t intermediate = 0;
+    WeightFormat format = WeightFormat::kBf16;
+    Int4Rows int4_rows = Int4Rows::kBf16;
+    ExpertActivation activation = ExpertActivation::kSilu;
+    bool has_bias = false;
+};
+
 // Expert key -> its MLP, all of one activation. Keys are dense: layer · experts_per_layer + local
 // id; a key may be empty, as in a layer with fewer experts than the others. Each expert has its own
 // intermediate size; all have a bias or none.
@@ -88,12 +100,7 @@ class ExpertTable {
 
     // A table without experts, for what depends on sizes alone: the workspaces of its users. It
     // takes no memory for its keys.
-    static ExpertTable of_sizes(size_t num_keys,
-                                size_t hidden,
-                                size_t intermediate,
-                                bool has_int8,
-                                ExpertActivation activation,
-                                bool has_bias);
+    static ExpertTable of_sizes(const ExpertSizes& sizes);
 
     // REQUIRES: key < num_keys(); the expert's hidden size is ours; it is gated as the activation
     // is; it has a bias if the others have one.

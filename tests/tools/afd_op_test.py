@@ -377,6 +377,15 @@ class MoePlan(unittest.TestCase):
         self.assertEqual(int(plain["afd_two_phase"]) - int(narrow["afd_two_phase"]),
                          4096 * 8 * (4096 - 2048 - 2048 // 128 * 4))
 
+    def test_int8_rows_of_int4_experts_have_their_bytes(self):
+        def worst(**changed) -> int:
+            rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
+                    for line in self.plan(weights="int4", **changed).stdout.splitlines()[2:]]
+            return int({(row[0], row[1]): row[4] for row in rows}["local", "grouped_int4"])
+        # Of each row of each slot at least the values, the same arranged, a scale and a sum.
+        self.assertGreaterEqual(worst(int4_rows="int8") - worst(int4_rows="bf16"),
+                                4096 * (6 + 2) * (2048 + 2048 + 4 + 4))
+
     def test_limits_that_nothing_serves_are_refused(self):
         done = self.plan(row_fraction=1.5)
         self.assertEqual(done.returncode, 2)

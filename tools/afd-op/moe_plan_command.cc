@@ -76,6 +76,11 @@ CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options) {
         ->check(CLI::IsMember({"error", "backpressure", "chunk"}));
     command->add_option("--weights", options.weights)
         ->check(CLI::IsMember({"bf16", "int8", "int4", "fp8"}));
+    command
+        ->add_option("--int4-rows",
+                     options.int4_rows,
+                     "Rows that int4 experts multiply, as afdd's int4_rows")
+        ->check(CLI::IsMember({"bf16", "int8"}));
     return command;
 }
 
@@ -84,6 +89,7 @@ Result<std::string> moe_plan_table(const MoePlanOptions& options) {
     limits.config.overflow = overflow_of(options.overflow);
     limits.config.quantisation = quantisation_of(options.weights);
     limits.config.dispatch_dtype = dispatch_dtype_of(options.dispatch_dtype);
+    limits.int4_rows = ops::parse_int4_rows(options.int4_rows).value_or(ops::Int4Rows::kBf16);
     AFD_TRY(ops::check(limits));
     if (limits.config.top_k > limits.config.num_experts) {
         return Error{Code::kInvalidArgument,

@@ -17,6 +17,7 @@ namespace afd::tools {
 struct MoePlanOptions {
     ops::MoeLimits limits;
     std::string weights = "bf16";
+    std::string int4_rows = "bf16";
     std::string overflow = "chunk";
     std::string dispatch_dtype = "bf16";
 };

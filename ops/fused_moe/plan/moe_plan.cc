@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ops/format/weight_format.h"
 #include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "proto/failure.h"
@@ -27,6 +28,21 @@ Result<MoeMemory> memory_of(const MoePair& pair,
     if (!memory.total().overflowed()) return memory;
     return invalid_argument("the bytes of {} with max_num_tokens {} are more than can be counted",
                             with(record.name, config.max_num_tokens));
+}
+
+// A format of that quantisation; workspaces are the same for all of them.
+WeightFormat format_of(ExpertQuantisation quantisation) {
+    switch (quantisation) {
+        case ExpertQuantisation::kNone:
+            return WeightFormat::kBf16;
+        case ExpertQuantisation::kInt8:
+            return WeightFormat::kInt8;
+        case ExpertQuantisation::kInt4:
+            return WeightFormat::kInt4Group32;
+        case ExpertQuantisation::kFp8:
+            return WeightFormat::kFp8Block128;
+    }
+    return WeightFormat::kBf16;
 }
 
 Result<> check_range(const char* name, size_t value) {
@@ -56,15 +72,15 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     AFD_TRY(check(limits));
     AFD_TRY(check_composition(*pair.prepare_finalize, *pair.experts, config));
     const size_t per_layer = config.num_experts + config.num_shared;
-    const bool has_int8 = pair.quantisation == ExpertQuantisation::kInt8;
-    const bool has_bias = config.bias == ExpertBias::kPresent;
     // Sizes without weights: the planner runs where the model would not fit.
-    const ExpertTable table = ExpertTable::of_sizes(limits.num_layers * per_layer,
-                                                    config.hidden,
-                                                    limits.intermediate,
-                                                    has_int8,
-                                                    config.activation,
-                                                    has_bias);
+    const ExpertTable table =
+        ExpertTable::of_sizes({.num_keys = limits.num_layers * per_layer,
+                               .hidden = config.hidden,
+                               .intermediate = limits.intermediate,
+                               .format = format_of(pair.quantisation),
+                               .int4_rows = limits.int4_rows,
+                               .activation = config.activation,
+                               .has_bias = config.bias == ExpertBias::kPresent});
     const auto local = pair.experts->make(
         {.table = &table, .experts_per_layer = per_layer, .hidden = config.hidden});
     const RemoteExperts remote(*pair.experts->capability);

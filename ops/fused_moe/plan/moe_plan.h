@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include "ops/format/int4_rows.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
 
 namespace afd::ops {
@@ -15,6 +16,7 @@ struct MoeLimits {
     FusedMoeConfig config;    // row_fraction and overflow are those of the bounded figure.
     size_t intermediate = 0;  // Of the widest expert.
     size_t num_layers = 1;
+    Int4Rows int4_rows = Int4Rows::kBf16;  // That experts with int4 weights multiply.
     unsigned num_threads = 1;
     size_t block_tokens = 1024;  // Of a two-phase round (afdd's two_phase_block).
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
 
 #include "ops/fused_moe/amounts.h"
 #include "ops/fused_moe/fused_moe.h"
@@ -103,33 +104,62 @@ size_t for_each_composition(const Body& body) {
     return count;
 }
 
+void expect_reserved_as_planned(const MoePair& pair, FusedMoeConfig config, Int4Rows int4_rows) {
+    test::MatrixShard shard = model(pair.quantisation).with_shared(config.num_shared);
+    shard.table.set_int4_rows(int4_rows);
+    SerialParallel serial;
+    const MoeLimits limits{.config = config,
+                           .intermediate = test::MatrixKind().intermediate,
+                           .num_layers = test::kMatrixLayers,
+                           .int4_rows = int4_rows};
+    const MoePlan plan = plan_moe(pair, limits).value();
+    const auto experts = pair.experts->make(shard.setup());
+    const auto check = [&](const FusedMoeConfig& of, const MoeMemory& planned) {
+        const std::string name =
+            where(pair, of) + ", int4 with rows of " + std::string(name_of(int4_rows));
+        const uint64_t before = afd::test::num_allocated_bytes();
+        const auto prepare_finalize = pair.prepare_finalize->make(of, serial);
+        const FusedMoe moe = FusedMoe::compose(*prepare_finalize, *experts, of, serial).value();
+        const uint64_t allocated = afd::test::num_allocated_bytes() - before;
+        EXPECT_EQ(planned.dispatch, Capacity(prepare_finalize->reserved_bytes())) << name;
+        EXPECT_EQ(planned.driver, Capacity(moe.reserved_bytes())) << name;
+        EXPECT_LE(allocated, planned.total().value() + 8192) << name;
+    };
+    check(config, plan.bounded);
+    config.row_fraction = 1.0;
+    check(config, plan.worst_case);
+}
+
 // Goal: the planner's figures are what is reserved, and nothing of size is allocated beside it.
 // Oracle: the bytes of the workspaces that the parts and the driver hold; and what the program asks
 // operator new for meanwhile, which serves the smaller workspaces and tables of a few entries.
 TEST(MoePlan, WhatIsPlannedIsWhatComposeReserves) {
-    const size_t count = for_each_composition([](const MoePair& pair, FusedMoeConfig config) {
-        const test::MatrixShard shard = model(pair.quantisation).with_shared(config.num_shared);
-        SerialParallel serial;
-        const MoeLimits limits{.config = config,
-                               .intermediate = test::MatrixKind().intermediate,
-                               .num_layers = test::kMatrixLayers};
-        const MoePlan plan = plan_moe(pair, limits).value();
-        const auto experts = pair.experts->make(shard.setup());
-        const auto check = [&](const FusedMoeConfig& of, const MoeMemory& planned) {
-            const uint64_t before = afd::test::num_allocated_bytes();
-            const auto prepare_finalize = pair.prepare_finalize->make(of, serial);
-            const FusedMoe moe = FusedMoe::compose(*prepare_finalize, *experts, of, serial).value();
-            const uint64_t allocated = afd::test::num_allocated_bytes() - before;
-            EXPECT_EQ(planned.dispatch, Capacity(prepare_finalize->reserved_bytes()))
-                << where(pair, of);
-            EXPECT_EQ(planned.driver, Capacity(moe.reserved_bytes())) << where(pair, of);
-            EXPECT_LE(allocated, planned.total().value() + 8192) << where(pair, of);
-        };
-        check(config, plan.bounded);
-        config.row_fraction = 1.0;
-        check(config, plan.worst_case);
-    });
+    const size_t count =
+        for_each_composition([](const MoePair& pair, const FusedMoeConfig& config) {
+            expect_reserved_as_planned(pair, config, Int4Rows::kBf16);
+            if (pair.quantisation == ExpertQuantisation::kInt4) {
+                expect_reserved_as_planned(pair, config, Int4Rows::kInt8);
+            }
+        });
     EXPECT_GT(count, 100u);
+}
+
+// Of int4 experts that take int8 rows: values, scales, sums and arranged rows beside the bf16 ones.
+TEST(MoePlan, Int8RowsOfInt4ExpertsTakeMore) {
+    const MoePair pair{find_prepare_finalize("local").value(),
+                       find_experts("grouped_int4").value(),
+                       ExpertQuantisation::kInt4};
+    MoeLimits limits{.config = {.hidden = 2048,
+                                .num_experts = 64,
+                                .top_k = 8,
+                                .max_num_tokens = 1024,
+                                .quantisation = ExpertQuantisation::kInt4},
+                     .intermediate = 1408};
+    const MoeMemory bf16 = plan_moe(pair, limits).value().worst_case;
+    limits.int4_rows = Int4Rows::kInt8;
+    const MoeMemory int8 = plan_moe(pair, limits).value().worst_case;
+    EXPECT_EQ(int8.dispatch, bf16.dispatch);
+    EXPECT_GE(int8.driver.value(), bf16.driver.value() + 1024 * 8 * (2 * 2048 + 8));
 }
 
 // Goal: less than the worst case takes less memory, in every composition.
