@@ -54,6 +54,17 @@ Result<> check_shared_stage(const Experts* shared, const FusedMoeConfig& config)
         with(record.name));
 }
 
+// `field` of the configuration is what the bytes grow with.
+Result<> reserve_for(const char* field, size_t value, Capacity bytes, Workspace& workspace) {
+    if (workspace.try_reserve(bytes.value())) return {};
+    return resource_exhausted("{} is {}; there is no memory for the {} bytes that this takes",
+                              with(field, value, bytes.text()));
+}
+
+Result<> reserve_for_tokens(const FusedMoeConfig& config, Capacity bytes, Workspace& workspace) {
+    return reserve_for("max_num_tokens", config.max_num_tokens, bytes, workspace);
+}
+
 Result<> check_limit(const char* field, size_t value, size_t most) {
     if (value <= most) return {};
     return invalid_argument("{} is {}; this layer was composed for at most {}",
@@ -79,41 +90,54 @@ FusedMoe::FusedMoe(PrepareFinalize& prepare_finalize,
       experts_(&experts),
       shared_(shared),
       config_(config),
-      parallel_(&parallel) {
-    // All memory of all calls is reserved here: later ones allocate nothing.
-    const DriverMemory memory =
-        driver_memory(prepare_finalize.capability(), experts, config, shared);
+      parallel_(&parallel) {}
+
+// All memory of all calls: later ones allocate nothing.
+Result<> FusedMoe::reserve(const DriverMemory& memory) {
+    if (memory.total().overflowed()) {
+        return invalid_argument(
+            "the bytes of {} with max_num_tokens {} are more than can be counted",
+            with(prepare_finalize_->capability().name, config_.max_num_tokens));
+    }
     bounds_ = memory.bounds;
     chunk_tokens_ = memory.chunk_tokens;
-    workspace13_.reserve(memory.workspace13.value());
-    workspace2_.reserve(memory.workspace2.value());
+    AFD_TRY(reserve_for_tokens(config_, memory.workspace13, workspace13_));
+    AFD_TRY(reserve_for_tokens(config_, memory.workspace2, workspace2_));
     // One pair of workspaces serves all batches, since experts run one call after the other;
     // outputs stay until finalize and are a batch's own.
     outputs_.resize(bounds_.num_batches);
-    for (Workspace& output : outputs_) output.reserve(memory.output.value());
+    for (Workspace& output : outputs_) AFD_TRY(reserve_for_tokens(config_, memory.output, output));
     ids_.resize(bounds_.num_batches);
-    for (Workspace& ids : ids_) ids.reserve(memory.ids.value());
+    for (Workspace& ids : ids_) AFD_TRY(reserve_for_tokens(config_, memory.ids, ids));
     micro_batch_of_.resize(bounds_.num_batches);
-    tables_.reserve(memory.tables.value());
+    AFD_TRY(reserve_for("num_experts", config_.num_experts, memory.tables, tables_));
     WorkspaceCursor cursor(tables_.bytes());
-    const size_t num_experts = config.num_experts + config.num_shared;
+    const size_t num_experts = config_.num_experts + config_.num_shared;
     chunk_groups_ = cursor.take<ExpertGroup>(num_experts);
-    place_counts_ = {cursor.take<uint32_t>(num_experts), config.num_experts};
-    if (config.apply_router_weight_on_input) {
+    place_counts_ = {cursor.take<uint32_t>(num_experts), config_.num_experts};
+    if (config_.apply_router_weight_on_input) {
         weighted_.resize(bounds_.num_batches);
-        for (Workspace& rows : weighted_) rows.reserve(memory.weighted.value());
+        for (Workspace& rows : weighted_) {
+            AFD_TRY(reserve_for_tokens(config_, memory.weighted, rows));
+        }
         ones_ = {cursor.take<float>(bounds_.num_tokens), bounds_.num_tokens};
         std::fill(ones_.begin(), ones_.end(), 1.0f);
     }
-    if (shared == nullptr) return;
+    return shared_ == nullptr ? Result<>() : reserve_shared(memory, cursor);
+}
+
+Result<> FusedMoe::reserve_shared(const DriverMemory& memory, WorkspaceCursor& cursor) {
     shared_rows_.resize(bounds_.num_batches);
-    for (Workspace& rows : shared_rows_) rows.reserve(memory.shared_rows.value());
+    for (Workspace& rows : shared_rows_) {
+        AFD_TRY(reserve_for_tokens(config_, memory.shared_rows, rows));
+    }
     shared_tokens_ = memory.shared_tokens;
-    const size_t num_slots = shared_tokens_ * config.num_shared;
+    const size_t num_slots = shared_tokens_ * config_.num_shared;
     shared_ids_ = {cursor.take<LocalExpert>(num_slots), num_slots};
     shared_weights_ = {cursor.take<float>(num_slots), num_slots};
     std::fill(shared_weights_.begin(), shared_weights_.end(), 1.0f);
-    shared_input_.emplace(memory.shared_dtype, config.hidden, shared_tokens_, cursor);
+    shared_input_.emplace(memory.shared_dtype, config_.hidden, shared_tokens_, cursor);
+    return {};
 }
 
 Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
@@ -123,7 +147,9 @@ Result<FusedMoe> FusedMoe::compose(PrepareFinalize& prepare_finalize,
                                    Experts* shared) {
     AFD_TRY(check_composition(prepare_finalize.capability(), experts.capability(), config));
     AFD_TRY(check_shared_stage(shared, config));
-    return FusedMoe(prepare_finalize, experts, config, parallel, shared);
+    FusedMoe moe(prepare_finalize, experts, config, parallel, shared);
+    AFD_TRY(moe.reserve(driver_memory(prepare_finalize.capability(), experts, config, shared)));
+    return moe;
 }
 
 void FusedMoe::set_profile(StageProfile* profile) {

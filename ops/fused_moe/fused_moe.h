@@ -63,7 +63,9 @@ class FusedMoe {
   public:
     // The parts and `parallel` outlive the object. `shared` is the shared stage: any part that
     // takes Standard activations, its local id j the layer's shared expert j.
-    // Errors: those of check_composition(), first reason.
+    // Errors: those of check_composition(), first reason; kResourceExhausted: the field of the
+    // configuration that asks for more memory than there is. (The parts have reserved their own
+    // when they were made, and there missing memory ends the process.)
     static Result<FusedMoe> compose(PrepareFinalize& prepare_finalize,
                                     Experts& experts,
                                     const FusedMoeConfig& config,
@@ -133,6 +135,8 @@ class FusedMoe {
              Parallel& parallel,
              Experts* shared);
 
+    Result<> reserve(const DriverMemory& memory);
+    Result<> reserve_shared(const DriverMemory& memory, WorkspaceCursor& cursor);
     Result<> check_input(const MoeInput& input, uint32_t micro_batch) const;
     Result<> check_ids(const MoeInput& input) const;
     Result<uint32_t> batch_for(uint32_t micro_batch) const;
@@ -165,7 +169,7 @@ class FusedMoe {
     Workspace tables_;
     size_t chunk_tokens_ = 0;                   // That the experts take at once.
     size_t shared_tokens_ = 0;                  // That the shared stage takes at once.
-    ExpertGroup* chunk_groups_;                 // [num_experts + num_shared]
+    ExpertGroup* chunk_groups_ = nullptr;       // [num_experts + num_shared]
     std::span<uint32_t> place_counts_;          // [num_experts]
     std::span<float> ones_;                     // [tokens of a dispatch]; with weighted_.
     std::span<LocalExpert> shared_ids_;         // [shared_tokens_, num_shared]

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -13,6 +17,12 @@
 #include "ops/fused_moe/plan/moe_plan.h"
 #include "tests/counted_allocations.h"
 #include "tests/ops/fused_moe/moe_matrix.h"
+
+#if defined(__has_feature)
+#define AFD_HAS_FEATURE(name) __has_feature(name)
+#else
+#define AFD_HAS_FEATURE(name) 0
+#endif
 
 namespace afd::ops {
 namespace {
@@ -161,6 +171,60 @@ TEST(MoePlan, Int8RowsOfInt4ExpertsTakeMore) {
     EXPECT_EQ(int8.dispatch, bf16.dispatch);
     EXPECT_GE(int8.driver.value(), bf16.driver.value() + 1024 * 8 * (2 * 2048 + 8));
 }
+
+// Sanitizers map memory of their own, beyond any limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+
+// Until it is destroyed, the process can map so many bytes more.
+class MemoryLimit {
+  public:
+    explicit MemoryLimit(size_t bytes) {
+        size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        EXPECT_EQ(::getrlimit(RLIMIT_AS, &before_), 0);
+        const rlimit limit{.rlim_cur = pages * static_cast<size_t>(::getpagesize()) + bytes,
+                           .rlim_max = before_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+    }
+    ~MemoryLimit() { EXPECT_EQ(::setrlimit(RLIMIT_AS, &before_), 0); }
+    MemoryLimit(const MemoryLimit&) = delete;
+    MemoryLimit& operator=(const MemoryLimit&) = delete;
+
+  private:
+    rlimit before_ = {};
+};
+
+// Goal: sizes that check() allows and this machine cannot hold cost their caller an error, not the
+// process. Method: parts of a small configuration, composed for the largest ones within 1 GiB.
+TEST(FusedMoe, MemoryThatIsNotThereIsRefusedByField) {
+    const FusedMoeConfig small = test::matrix_config(ExpertQuantisation::kNone);
+    const test::MatrixShard shard = model(small.quantisation).with_shared(small.num_shared);
+    SerialParallel serial;
+    const auto prepare_finalize = find_prepare_finalize("local").value()->make(small, serial);
+    const auto experts = find_experts("grouped_bf16").value()->make(shard.setup());
+    const auto refusal = [&](const FusedMoeConfig& config) {
+        const MemoryLimit limit(size_t{1} << 30);
+        const auto composed = FusedMoe::compose(*prepare_finalize, *experts, config, serial);
+        EXPECT_FALSE(composed.ok());
+        if (composed.ok()) return std::string("ok");
+        EXPECT_EQ(composed.error().code, Code::kResourceExhausted);
+        return composed.error().message;
+    };
+    FusedMoeConfig config = small;
+    config.num_experts = INT32_MAX;
+    std::string message = refusal(config);
+    EXPECT_TRUE(message.starts_with("num_experts is 2147483647; there is no memory for the "))
+        << message;
+    config = small;
+    config.max_num_tokens = 30'000'000;
+    message = refusal(config);
+    EXPECT_TRUE(message.starts_with("max_num_tokens is 30000000; there is no memory for the "))
+        << message;
+    EXPECT_TRUE(FusedMoe::compose(*prepare_finalize, *experts, small, serial).ok());
+}
+
+#endif
 
 // Goal: less than the worst case takes less memory, in every composition.
 TEST(MoePlan, AFractionOfTheRowsTakesAFractionOfTheBytes) {
