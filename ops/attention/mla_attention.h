@@ -9,12 +9,20 @@
 //   o = o·exp(m − m'), then o += p →bf16 · ckv, positions ascending
 // latent = (o / l) →bf16;  out = latent·Wuvᵀ per head →bf16.
 // The output projection W_O is a `linear` of the caller, on out [T, N·V].
-// A score in class avx512-bf16 is one chain over the pairs of elements of the latent and then of
-// the rotated part. In the others it has 16 partial sums, which run over both (element i goes to
-// partial i mod 16) and are added by halves.
-// Rows of a quantised cache are expanded to bf16 (ops/format/latent_cache.h), and everything else
-// is the same. All orders are fixed per numeric class and independent of batch, chunk and threads,
-// so decoding and chunked prefill give the same bits. Positions beyond positions[t] are never read.
+// The orders of the sums, with the products of ops/format/numeric_class.h:
+//   portable, avx2, avx512
+//                 A score has 16 partial sums, which run over the latent and then over the rotated
+//                 part (element i of each goes to partial i mod 16), and are added by halves. o
+//                 takes one position after the other.
+//   avx512-bf16   A score is one chain over the pairs of elements of the latent and then of the
+//                 rotated part; o goes on as one chain over the pairs of positions of the block.
+//   amx           A score is summed in steps of 16 pairs of elements, over the latent and then over
+//                 the rotated part, which begins a step of its own; to o are added steps of 16
+//                 pairs of positions of the block.
+// A last pair without a second member has a zero for it. Rows of a quantised cache are expanded to
+// bf16 (ops/format/latent_cache.h), and everything else is the same. All orders are fixed per
+// numeric class and independent of batch, chunk and threads, so decoding and chunked prefill give
+// the same bits. Positions beyond positions[t] are never read.
 // The live path of MLA layers; ops/operators/mla_v3/mla_attention_v3.h is the operator that stands
 // alone.
 

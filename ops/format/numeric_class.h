@@ -24,6 +24,9 @@
 // class's order for bf16 (the values are bf16 values), then sum = sum + scale · p, blocks
 // ascending, from 0: in portable the product is rounded before it is added, in the others the two
 // are one fused operation.
+// Attention: a score is a product along the latent and then the rotated part (or along a head), and
+// its output one along the positions of a block, both as above but for the scores of portable, avx2
+// and avx512, which have 16 partial sums (ops/attention/mla_attention.h).
 // The weights of the softmax, rounded to bf16: below 2^-126 they are zero in avx512-bf16 and amx.
 // Everything else (norms, exp, silu, routing, combine, products with int8 weights or int8 rows) is
 // identical in all classes.

@@ -76,7 +76,7 @@ void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finis
 }
 
 // The products of blocks of 128 elements of depth are scaled and added to the sums, one block after
-// another (ops/format/fp8_layout.h), for so few rows at a time that they stay in the first-level
+// another (ops/format/numeric_class.h), for so few rows at a time that they stay in the first-level
 // cache.
 class Fp8PieceSums {
   public:
