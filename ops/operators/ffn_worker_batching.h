@@ -68,8 +68,8 @@ struct FfnWorkerBatchingOutput {
 
 size_t ffn_worker_batching_workspace_bytes(const FfnWorkerBatchingAttributes& attributes);
 
-// Errors: kInvalidArgument / kFailedPrecondition name the parameter, its value and what is allowed;
-// then no output was written.
+// Errors: kInvalidArgument names the parameter, its value and what is allowed; then no output was
+// written.
 Result<> ffn_worker_batching(const FfnWorkerBatchingRequest& request,
                              FfnWorkerBatchingOutput& output,
                              std::span<std::byte> workspace,

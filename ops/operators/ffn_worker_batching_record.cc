@@ -348,6 +348,10 @@ const RecordOf<FfnWorkerBatchingRequest> kFfnWorkerBatchingSpec = {
 
 Result<Shape> check_ffn_worker_batching(const FfnWorkerBatchingRequest& request,
                                         const FfnWorkerBatchingOutput& output) {
+    if (request.context == nullptr) {
+        return invalid_argument(
+            "ffn_worker_batching: schedule_context is missing; it must be [1024]");
+    }
     AFD_TRY(check_attributes(request.attributes));
     AFD_TRY(check_dimensions(request.attributes, request.context->common));
     AFD_ASSIGN(const Shape shape, make_shape(request.attributes, *request.context));

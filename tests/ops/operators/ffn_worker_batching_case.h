@@ -123,14 +123,17 @@ struct BatchingOutput {
 };
 
 // Without threads: the reference.
+inline FfnWorkerBatchingRequest batching_request(BatchingWorker& worker) {
+    return {.attributes = worker.attributes,
+            .context = &worker.context,
+            .window = std::as_bytes(std::span<const int32_t>(worker.window_words)),
+            .control = std::as_writable_bytes(std::span<int32_t>(worker.control_words))};
+}
+
 inline Result<> run_batching(BatchingWorker& worker,
                              BatchingOutput& output,
                              unsigned num_threads = 1) {
-    const FfnWorkerBatchingRequest request{
-        .attributes = worker.attributes,
-        .context = &worker.context,
-        .window = std::as_bytes(std::span<const int32_t>(worker.window_words)),
-        .control = std::as_writable_bytes(std::span<int32_t>(worker.control_words))};
+    const FfnWorkerBatchingRequest request = batching_request(worker);
     if (num_threads == 0) return reference::ffn_worker_batching(request, output.view);
     const Workspace workspace(ffn_worker_batching_workspace_bytes(worker.attributes));
     threads::ThreadPool parallel(num_threads);

@@ -91,6 +91,24 @@ TEST(FfnWorkerBatching, RefusesByNameValueAndLimitAndWritesNothing) {
               name + "dynamic_scale size is 0; at least 60 elements are needed");
 }
 
+TEST(FfnWorkerBatching, RefusesARequestWithoutAContext) {
+    Worker worker;
+    FfnWorkerBatchingRequest request = test::batching_request(worker);
+    request.context = nullptr;
+    Output output;
+    const Workspace workspace(ffn_worker_batching_workspace_bytes(worker.attributes));
+    SerialParallel serial;
+    for (const Result<>& result :
+         {ffn_worker_batching(request, output.view, workspace.bytes(), serial),
+          reference::ffn_worker_batching(request, output.view)}) {
+        ASSERT_FALSE(result.ok());
+        EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+        EXPECT_EQ(result.error().message,
+                  "ffn_worker_batching: schedule_context is missing; it must be [1024]");
+    }
+    EXPECT_EQ(output.session_ids[0], -7);
+}
+
 // Goal: what is checked is what is used. Method: a second thread writes wrong and right values into
 // the context while the operator runs. Oracle: each call refuses, or has the rows of a call that
 // nobody disturbed; none reads outside, which would end the process.
