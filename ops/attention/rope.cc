@@ -7,6 +7,7 @@
 #include <numbers>
 #include <string>
 
+#include "ops/tensor/double_math.h"
 #include "proto/check.h"
 #include "proto/failure.h"
 
@@ -46,13 +47,13 @@ SinCos sin_cos(double x) {
 double correction_pair(const RopeConfig& config, double rotations) {
     const double positions = config.yarn->original_max_positions;
     return static_cast<double>(config.dim) *
-           std::log(positions / (rotations * 2.0 * std::numbers::pi)) /
-           (2.0 * std::log(config.theta));
+           double_log(positions / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * double_log(config.theta));
 }
 
 float frequency(const RopeConfig& config, size_t pair) {
     const double exponent = static_cast<double>(2 * pair) / static_cast<double>(config.dim);
-    const double plain = 1.0 / std::pow(config.theta, exponent);
+    const double plain = 1.0 / double_power(config.theta, exponent);
     if (config.long_rope) return static_cast<float>(plain / config.long_rope->factors[pair]);
     if (!config.yarn) return static_cast<float>(plain);
     const double last = static_cast<double>(config.dim) - 1.0;
@@ -143,14 +144,6 @@ void rotate_full_width(const T* x, const Bf16* cos, const Bf16* sin, size_t dim,
     rotate(x, half, first, second, [&](size_t i, float value) { out[i] = value; });
 }
 
-}  // namespace
-
-double yarn_mscale(double factor, double mscale) {
-    return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
-}
-
-namespace {
-
 double table_scale(const RopeConfig& config) {
     if (config.long_rope) return config.long_rope->scale;
     if (!config.yarn) return 1.0;
@@ -160,12 +153,23 @@ double table_scale(const RopeConfig& config) {
 
 }  // namespace
 
+double yarn_mscale(double factor, double mscale) {
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * double_log(factor) + 1.0;
+}
+
+std::vector<float> rope_frequencies(const RopeConfig& config) {
+    std::vector<float> frequencies(config.dim / 2);
+    for (size_t pair = 0; pair < frequencies.size(); ++pair) {
+        frequencies[pair] = frequency(config, pair);
+    }
+    return frequencies;
+}
+
 Result<RopeTable> RopeTable::make(const RopeConfig& config) {
     AFD_TRY(validate(config));
     const size_t num_pairs = config.dim / 2;
     const double scale = table_scale(config);
-    std::vector<float> frequencies(num_pairs);
-    for (size_t pair = 0; pair < num_pairs; ++pair) frequencies[pair] = frequency(config, pair);
+    const std::vector<float> frequencies = rope_frequencies(config);
     RopeTable table;
     table.dim_ = config.dim;
     table.num_positions_ = config.num_positions;

@@ -47,9 +47,14 @@ struct RopeConfig {
 // YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, or 1 for factor <= 1.
 double yarn_mscale(double factor, double mscale);
 
+// [dim / 2], fp32: theta^(-2i / dim), by YaRN or longrope where the configuration has one.
+// REQUIRES: RopeTable::make() would take the configuration.
+std::vector<float> rope_frequencies(const RopeConfig& config);
+
 // cos and sin of every position and frequency, fp32. The angle is the fp32 product of position and
-// the fp32 frequency, as the training code has it; cos and sin of it are ours (not libm's), so the
-// table has the same bits on every machine. With YaRN both are multiplied by
+// the fp32 frequency, as the training code has it. Frequencies and YaRN's factor are of
+// ops/tensor/double_math.h, cos and sin ours as well (none libm's), so the table has the same bits
+// on every machine. With YaRN both are multiplied by
 // yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim), with longrope by its scale.
 class RopeTable {
   public:

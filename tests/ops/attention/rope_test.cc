@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "tests/ops/test_data.h"
 
@@ -61,6 +64,75 @@ TEST(RopeTable, YarnKeepsFastWavesInterpolatesSlowOnesAndScales) {
     const double plain = std::pow(10000.0, -32.0 / 64.0);
     const double middle = plain / 40.0 * ramp + plain * (1 - ramp);
     EXPECT_NEAR(table.value().sin(1)[16] / (scale * std::sin(middle)), 1.0, 1e-6);
+}
+
+// Goal: the frequencies that models have been served with stay, on every machine. Oracle: their
+// bits. Without scaling these are theta^(-2i / 16) rounded once.
+TEST(RopeFrequencies, HaveTheirBits) {
+    const auto bits = [](double theta, const std::optional<YarnScaling>& yarn) {
+        std::vector<uint32_t> all;
+        for (const float value : rope_frequencies({.dim = 16, .theta = theta, .yarn = yarn})) {
+            all.push_back(std::bit_cast<uint32_t>(value));
+        }
+        return all;
+    };
+    using Bits = std::vector<uint32_t>;
+    EXPECT_EQ(bits(10000, {}),
+              (Bits{0x3f800000,
+                    0x3ea1e89b,
+                    0x3dcccccd,
+                    0x3d0186e2,
+                    0x3c23d70a,
+                    0x3b4f3e37,
+                    0x3a83126f,
+                    0x39a5cb5f}));
+    EXPECT_EQ(bits(1e6, {}),
+              (Bits{0x3f800000,
+                    0x3e361887,
+                    0x3d0186e2,
+                    0x3bb8449c,
+                    0x3a83126f,
+                    0x393a7753,
+                    0x3804a2b3,
+                    0x36bcb0c1}));
+    EXPECT_EQ(bits(5e6, {}),
+              (Bits{0x3f800000,
+                    0x3e14e963,
+                    0x3cad3d5d,
+                    0x3b498ad3,
+                    0x39ea77fe,
+                    0x38886320,
+                    0x371eab4b,
+                    0x35b8975d}));
+    EXPECT_EQ(bits(10000, YarnScaling{.factor = 40}),
+              (Bits{0x3f800000,
+                    0x3ea1e89b,
+                    0x3dcccccd,
+                    0x3cc3e8d0,
+                    0x3ba7ef9e,
+                    0x3a5ec948,
+                    0x37d1b717,
+                    0x3704a2b3}));
+    EXPECT_EQ(bits(50000, YarnScaling{.factor = 32, .beta_fast = 1}),
+              (Bits{0x3f800000,
+                    0x3e84673d,
+                    0x3d88f540,
+                    0x3c8dab61,
+                    0x3b928aff,
+                    0x38179588,
+                    0x371ccc77,
+                    0x36223151}));
+    EXPECT_EQ(bits(150000, YarnScaling{.factor = 32, .truncate = false}),
+              (Bits{0x3f800000,
+                    0x3e66d3fa,
+                    0x3d502195,
+                    0x3bdea840,
+                    0x39ef543c,
+                    0x37989328,
+                    0x3689928c,
+                    0x35781728}));
+    EXPECT_EQ(yarn_mscale(40, 1), 0x1.5e6f70bd6e39cp+0);
+    EXPECT_EQ(yarn_mscale(32, 1), 0x1.58b90bfbe8e7cp+0);
 }
 
 TEST(RopeTable, EqualMscalesCancel) {
