@@ -6,11 +6,12 @@
 
 #include "model/checkpoint/config.h"
 #include "model/checkpoint/key_reader.h"
+#include "ops/format/expert_slots.h"
 
 namespace afd::model {
 
 inline constexpr uint32_t kExpertsMax = 65536;
-inline constexpr uint32_t kTopKMax = 64;
+inline constexpr uint32_t kTopKMax = ops::kTopKMax;
 inline constexpr uint32_t kContextMax = 1u << 24;
 
 // vocab_size, hidden_size, num_hidden_layers, max_position_embeddings, rms_norm_eps,

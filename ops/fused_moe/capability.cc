@@ -6,13 +6,11 @@
 #include <span>
 #include <string>
 
+#include "ops/format/expert_slots.h"
 #include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
-
-constexpr size_t kSharedMax = 4;
-constexpr size_t kTopKMax = 64;
 
 Result<> check_range(const char* field, size_t value, size_t least, size_t most) {
     if (value >= least && value <= most) return {};
@@ -188,9 +186,9 @@ Result<> check(const FusedMoeConfig& config) {
     AFD_TRY(check_range("hidden", config.hidden, 1, INT32_MAX));
     AFD_TRY(check_range("num_experts", config.num_experts, 1, INT32_MAX));
     AFD_TRY(check_range("top_k", config.top_k, 1, kTopKMax));
-    AFD_TRY(check_range("num_shared", config.num_shared, 0, kSharedMax));
+    AFD_TRY(check_range("num_shared", config.num_shared, 0, kSharedExpertsMax));
     // So that every slot of a call, token · (top_k + num_shared), has an int32 number.
-    const size_t tokens_max = INT32_MAX / (kTopKMax + kSharedMax);
+    const size_t tokens_max = INT32_MAX / kExpertSlotsMax;
     AFD_TRY(check_range("max_num_tokens", config.max_num_tokens, 1, tokens_max));
     AFD_TRY(check_range("num_micro_batches", config.num_micro_batches, 1, 64));
     AFD_TRY(check_range("num_ranks", config.num_ranks, 1, 4096));

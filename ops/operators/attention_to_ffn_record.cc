@@ -8,6 +8,7 @@
 #include "ops/operators/attention_to_ffn.h"
 #include "ops/operators/context_check.h"
 #include "ops/tensor/workspace.h"
+#include "schedule/layout/geometry.h"
 
 namespace afd::ops {
 namespace {
@@ -96,10 +97,13 @@ constexpr std::string_view kRules[] = {
     "attn_to_ffn_token_size is a positive multiple of 512 that holds a row: H values, or H bytes "
     "and a fp32 scale.",
     "token_info_buf and token_data_buf lie inside every window.",
-    "Every expert of the layer has at least one replica; ranks are below F, local ids not "
-    "negative, and no two experts have one place.",
+    "Every expert of the layer has at least one replica; ranks are below F, local ids are 0 to "
+    "2130706430 (larger ones mask a slot or offer a token), and no two experts have one place.",
     "active_mask has its true entries first; scales need quant_mode 1.",
 };
+
+constexpr int32_t kLocalIdMost = schedule::kLeastOfferedId - 1;
+static_assert(kLocalIdMost == 2130706430, "a rule has the number");
 
 void check_below(
     OperatorCheck& check, const char* name, int64_t value, const char* limit_name, uint64_t limit) {
@@ -119,10 +123,7 @@ void check_dimensions_of(OperatorCheck& check, const AttentionToFfnRequest& r) {
                   "x has {} rows; at most micro_batch_size, {}, are allowed",
                   with(check.size("T"), common.micro_batch_size));
     const size_t top_k = check.size("K");
-    check_dimension(check, "K", top_k, 64);
-    check.require(common.selected_expert_num >= top_k && common.selected_expert_num <= top_k + 4,
-                  "selected_expert_num is {}; with K = {} allowed are {} to {}",
-                  with(common.selected_expert_num, top_k, top_k, top_k + 4));
+    check_selected_experts(check, common, top_k);
     check.require(check.size("X") + top_k >= common.selected_expert_num,
                   "expert_rank_table has {} experts a layer; the shared ones alone are {}",
                   with(check.size("X"), common.selected_expert_num - top_k));
@@ -181,9 +182,9 @@ std::span<Place> take_places(OperatorCheck& check,
                            rank,
                            replica == 0 ? "0" : "-1",
                            num_ranks - 1));
-        check.require(rank < 0 || (local_id >= 0 && local_id != schedule::kMaskedId),
-                      "expert_rank_table[{}, {}, {}] has local id {}; allowed are 0 to 2147483646",
-                      with(r.layer_id, i / num_replicas, replica, local_id));
+        check.require(rank < 0 || (local_id >= 0 && local_id <= kLocalIdMost),
+                      "expert_rank_table[{}, {}, {}] has local id {}; allowed are 0 to {}",
+                      with(r.layer_id, i / num_replicas, replica, local_id, kLocalIdMost));
         if (rank >= 0) places[num_places++] = {rank, local_id, static_cast<uint32_t>(i)};
     }
     return {places, num_places};

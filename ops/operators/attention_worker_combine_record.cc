@@ -92,9 +92,6 @@ constexpr std::string_view kRules[] = {
     "token_info_buf (with need_schedule 1) and token_data_buf lie inside attention_window.",
 };
 
-constexpr uint64_t kTopKMax = 64;
-constexpr uint64_t kSharedMax = 4;
-
 DType dtype_of(const AttentionWorkerCombineRequest& r) {
     return r.token_dtype == 0 ? DType::kFp16 : DType::kBf16;
 }
@@ -104,15 +101,10 @@ void check_context(OperatorCheck& check, const AttentionWorkerCombineRequest& r)
     const auto& attention = r.context->attention;
     check_dimensions(check, common);
     const uint64_t num_tokens = check.size("n");
-    const uint64_t top_k = check.size("K");
-    check_dimension(check, "K", top_k, kTopKMax);
     check.require(num_tokens <= common.micro_batch_size,
                   "expert_scales has {} rows; at most micro_batch_size, {}, are allowed",
                   with(num_tokens, common.micro_batch_size));
-    check.require(
-        common.selected_expert_num >= top_k && common.selected_expert_num <= top_k + kSharedMax,
-        "selected_expert_num is {}; with K = {} allowed are {} to {}",
-        with(common.selected_expert_num, top_k, top_k, top_k + kSharedMax));
+    check_selected_experts(check, common, check.size("K"));
     check.require(attention.micro_batch_id < common.micro_batch_num,
                   "micro_batch_id is {}; it must be below micro_batch_num, {}",
                   with(attention.micro_batch_id, common.micro_batch_num));

@@ -4,6 +4,9 @@
 
 #include <string>
 
+#include "ops/format/expert_slots.h"
+#include "schedule/layout/geometry.h"
+
 namespace afd::ops {
 
 void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uint64_t most) {
@@ -20,6 +23,17 @@ void check_dimensions(OperatorCheck& check, const schedule::ScheduleContext::Com
                   with(common.schedule_mode));
     check_dimension(
         check, "selected_expert_num", common.selected_expert_num, schedule::kSelectedExpertsMax);
+}
+
+void check_selected_experts(OperatorCheck& check,
+                            const schedule::ScheduleContext::CommonArea& common,
+                            size_t top_k) {
+    static_assert(schedule::kSelectedExpertsMax == kExpertSlotsMax, "windows hold every slot");
+    check_dimension(check, "K", top_k, kTopKMax);
+    const size_t most = top_k + kSharedExpertsMax;
+    check.require(common.selected_expert_num >= top_k && common.selected_expert_num <= most,
+                  "selected_expert_num is {}; with K = {} allowed are {} to {}",
+                  with(common.selected_expert_num, top_k, top_k, most));
 }
 
 void check_token_size(OperatorCheck& check, const char* name, uint64_t value, uint64_t row_bytes) {

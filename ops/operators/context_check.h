@@ -20,6 +20,11 @@ void check_dimension(OperatorCheck& check, const char* name, uint64_t value, uin
 // selected_expert_num.
 void check_dimensions(OperatorCheck& check, const schedule::ScheduleContext::CommonArea& common);
 
+// K is 1 to kTopKMax, and selected_expert_num at most kSharedExpertsMax more.
+void check_selected_experts(OperatorCheck& check,
+                            const schedule::ScheduleContext::CommonArea& common,
+                            size_t top_k);
+
 // A positive multiple of 512 that holds a row of `row_bytes`.
 void check_token_size(OperatorCheck& check, const char* name, uint64_t value, uint64_t row_bytes);
 

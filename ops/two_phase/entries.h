@@ -3,13 +3,13 @@
 
 // The entries that the records of the two-phase operators share, bound to the request of each.
 
+#include "ops/format/expert_slots.h"
 #include "ops/record/operator_spec.h"
 
 namespace afd::ops::two_phase {
 
 inline constexpr int64_t kRanksMax = 1024;
 inline constexpr int64_t kLocalExpertsMax = 65536;
-inline constexpr int64_t kSharedMax = 4;
 
 template <typename Request>
 inline constexpr AttributeSpec kNumRanks = {
@@ -29,7 +29,7 @@ inline constexpr AttributeSpec kSharedExpertNum = {
     "0",
     {},
     0,
-    kSharedMax,
+    int64_t{kSharedExpertsMax},
     "S, experts that every token goes to; the last ones of expert_rank_table"};
 template <typename Request>
 inline constexpr AttributeSpec kSessionId = {"session_id",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ops/format/expert_slots.h"
 #include "ops/two_phase/entries.h"
 
 namespace afd::ops {
@@ -32,7 +33,7 @@ Replicas replicas_of(const TwoPhaseRouting& r, size_t expert) {
 size_t slots_of_token(const TwoPhaseRouting& r) {
     // Sizes of workspaces are asked for before the request is judged, so they must hold for any
     // value.
-    const auto num_shared = std::clamp<int64_t>(r.shared_expert_num, 0, two_phase::kSharedMax);
+    const auto num_shared = std::clamp<int64_t>(r.shared_expert_num, 0, kSharedExpertsMax);
     return r.expert_ids.shape[1] + static_cast<size_t>(num_shared);
 }
 

@@ -26,15 +26,17 @@ inline constexpr uint64_t kWindowBytesMax = uint64_t{1} << 46;
 inline constexpr int32_t kMaskedId = 2147483647;
 // With router = ffn, in slot 0 of a token: its row is here, and the ranks route it themselves. With
 // some ranks left out (R12), which do not get it, their bits are subtracted; only the first ranks
-// can be. No local id is as large.
+// can be.
 inline constexpr int32_t kOfferedId = 2147483646;
 inline constexpr uint32_t kLeftOutRanksMax = 24;
+// All ranks that can be are left out. Local ids are below.
+inline constexpr int32_t kLeastOfferedId = kOfferedId - ((1 << kLeftOutRanksMax) - 1);
 
 constexpr int32_t offered_id(uint32_t left_out) {
     return kOfferedId - static_cast<int32_t>(left_out);
 }
 constexpr bool is_offered_id(int32_t id) {
-    return id <= kOfferedId && id > kOfferedId - (1 << kLeftOutRanksMax);
+    return id >= kLeastOfferedId && id <= kOfferedId;
 }
 // REQUIRES: is_offered_id(id).
 constexpr uint32_t left_out_of_offer(int32_t id) {

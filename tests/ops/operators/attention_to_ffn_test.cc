@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 
 #include "ops/reference/attention_to_ffn.h"
 #include "ops/tensor/workspace.h"
+#include "schedule/layout/geometry.h"
 #include "tests/ops/operators/window_case.h"
 #include "tests/ops/test_data.h"
 #include "tests/ops/test_tensor.h"
@@ -170,6 +172,26 @@ TEST(AttentionToFfn, ThePolicyChoosesTheReplica) {
     EXPECT_EQ(ranks[2], 1);
 }
 
+// Larger ids say something else in a descriptor: they mask a slot or offer a token.
+TEST(AttentionToFfn, LocalIdsEndWhereOffersBegin) {
+    for (const int32_t id : {schedule::kMaskedId,
+                             schedule::kOfferedId,
+                             schedule::kLeastOfferedId,
+                             schedule::kLeastOfferedId - 1}) {
+        Case c(DType::kBf16, 5, 250);
+        c.table.as<int32_t>()[2 * (2 * 27 + 4) + 1] = id;
+        for (const Result<>& result :
+             {run_fast(c.request), reference::attention_to_ffn(c.request)}) {
+            const bool is_offer = schedule::is_offered_id(id);
+            EXPECT_EQ(result.ok(), !is_offer && id != schedule::kMaskedId) << id;
+            if (result.ok()) continue;
+            EXPECT_EQ(result.error().message,
+                      "attention_to_ffn: expert_rank_table[2, 1, 1] has local id " +
+                          std::to_string(id) + "; allowed are 0 to 2130706430");
+        }
+    }
+}
+
 TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
     const auto message = [](auto&& change) {
         Case c(DType::kBf16, 5, 250);
@@ -248,7 +270,7 @@ TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
     EXPECT_EQ(message([](Case& c, Request&) { c.table.as<int32_t>()[2 * (2 * 27 + 3)] = -1; }),
               name + "expert_rank_table[2, 1, 0] has rank -1; allowed are 0 to 3");
     EXPECT_EQ(message([](Case& c, Request&) { c.table.as<int32_t>()[2 * (2 * 27 + 4) + 1] = -1; }),
-              name + "expert_rank_table[2, 1, 1] has local id -1; allowed are 0 to 2147483646");
+              name + "expert_rank_table[2, 1, 1] has local id -1; allowed are 0 to 2130706430");
     EXPECT_EQ(message([](Case& c, Request& r) {
                   c.mask.as<uint8_t>()[4] = 1;
                   r.active_mask = c.mask.view;
