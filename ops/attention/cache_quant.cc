@@ -4,12 +4,14 @@
 
 #include <bit>
 
+#include "ops/tensor/math.h"
+
 namespace afd::ops {
 namespace {
 
-// Half to even for |v| < 2^22: adding 1.5·2^23 leaves no bits for a fraction.
+// Half to even for |v| < 2^22.
 float round_to_integer(float v) {
-    return (v + 12582912.0f) - 12582912.0f;
+    return (v + kIntegerRounder) - kIntegerRounder;
 }
 
 float clamp(float v, float least, float most) {

@@ -14,6 +14,7 @@
 
 #include "ops/format/fp8_layout.h"
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -22,7 +23,6 @@ inline constexpr float kFp8Max = 448.0f;
 inline constexpr uint32_t kFp8MaxBits = 0x43e00000;     // 448
 inline constexpr uint32_t kFp8NormalBits = 0x3c800000;  // 2^-6, the least normal value
 inline constexpr uint32_t kFp8Bias = 120;               // Of an fp32 exponent to an e4m3 one.
-inline constexpr float kFp8Rounder = 12582912.0f;       // 1.5 · 2^23: rounds to an integer.
 
 // Without a branch: compilers sink the work of one side into it and then leave the loop scalar.
 [[gnu::always_inline]] inline uint32_t choose(bool condition, uint32_t yes, uint32_t no) {
@@ -40,7 +40,7 @@ inline constexpr float kFp8Rounder = 12582912.0f;       // 1.5 · 2^23: rounds t
         ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (kFp8Bias << 3);
     // A multiple of 2^-9; 8 of them are the least normal value.
     const float multiples = std::bit_cast<float>(magnitude) * 512.0f;
-    const uint32_t subnormal = std::bit_cast<uint32_t>(multiples + kFp8Rounder) & 0xffu;
+    const uint32_t subnormal = std::bit_cast<uint32_t>(multiples + kIntegerRounder) & 0xffu;
     const bool is_subnormal =
         static_cast<int32_t>(magnitude) < static_cast<int32_t>(kFp8NormalBits);
     return choose(is_subnormal, subnormal, normal) | ((bits >> 24) & 0x80u);

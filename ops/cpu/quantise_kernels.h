@@ -16,19 +16,18 @@
 
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/fp16.h"
+#include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-// Adding it rounds to an integer, half to even, which stands in the low bits of the sum.
-inline constexpr float kRounder = 12582912.0f;  // 1.5 · 2^23
 
 inline constexpr size_t kQuantiseBlock = 64;
 inline constexpr float kNearTie = 0.49997f;
 
 // REQUIRES: |value| <= 2^21.
 inline int8_t round_to_int8(float value) {
-    return static_cast<int8_t>(std::bit_cast<int32_t>(value + kRounder) - 0x4b400000);
+    return static_cast<int8_t>(std::bit_cast<int32_t>(value + kIntegerRounder) -
+                               kIntegerRounderBits);
 }
 
 template <bool kSmooth, typename T>
@@ -83,9 +82,9 @@ bool multiply_block(const T* __restrict x,
     int32_t nearest = 0;  // Bits of the largest distance from the integer.
     for (size_t i = 0; i < kQuantiseBlock; ++i) {
         const float quotient = scaled_value<kSmooth>(x, smooth, i) * inverse;
-        const float shifted = quotient + kRounder;
-        q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(shifted) - 0x4b400000);
-        const float distance = quotient - (shifted - kRounder);
+        const float shifted = quotient + kIntegerRounder;
+        q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(shifted) - kIntegerRounderBits);
+        const float distance = quotient - (shifted - kIntegerRounder);
         const int32_t magnitude = std::bit_cast<int32_t>(distance) & 0x7fffffff;
         nearest = magnitude > nearest ? magnitude : nearest;
     }

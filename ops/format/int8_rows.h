@@ -11,7 +11,8 @@
 
 namespace afd::ops {
 
-// The largest depth whose sum of int8 products, each at most 2^14, fits an int32.
+// The largest depth whose sum of int8 products fits an int32: the largest product is 128 · 128 =
+// 2^14, and 2^17 of them would be 2^31, one too much.
 inline constexpr size_t kInt8DepthMax = 131071;
 
 struct Int8Rows {

@@ -7,6 +7,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/tensor/float_dispatch.h"
+#include "ops/tensor/math.h"
 #include "ops/tensor/row_tasks.h"
 #include "proto/check.h"
 
@@ -60,8 +61,8 @@ void quantise_row_static(
             t = t > 127.0f ? 127.0f : t;
             // Behind the clips, whose comparisons are false for NaN and let it through.
             t = t == t ? t : 0.0f;
-            // Adding 1.5·2^23 rounds to an integer, half to even; the low bits hold it.
-            q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(t + 12582912.0f) - 0x4b400000);
+            q[i] = static_cast<int8_t>(std::bit_cast<int32_t>(t + kIntegerRounder) -
+                                       kIntegerRounderBits);
         }
     });
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ops/format/int8_rows.h"
 #include "ops/operators/group_list.h"
 #include "ops/operators/grouped_matmul_swiglu.h"
 #include "ops/record/operator_check.h"
@@ -83,9 +84,6 @@ constexpr std::string_view kRules[] = {
     "output is bf16 with quant_mode -1, int8 with output_scale with quant_mode 1.",
 };
 
-// The largest product is 128 · 128 = 2^14: 2^17 of them would be 2^31, one beyond an int32 sum.
-constexpr size_t kInt8DepthMost = 131071;
-
 std::string entry(size_t index, const std::string& what, int64_t value) {
     return fmt::format("group_list[{}] {} {}; ", index, what, value);
 }
@@ -140,9 +138,9 @@ void check_dtypes(OperatorCheck& check, const GroupedMatmulSwigluRequest& r) {
                   "x has dtype {}; weight_scale is for int8 only",
                   with(dtype));
     const size_t depth = r.x.rank == 2 ? r.x.shape[1] : 0;
-    check.require(!is_int8 || depth <= kInt8DepthMost,
-                  "H is {}; with int8 at most 131071 are allowed",
-                  with(depth));
+    check.require(!is_int8 || depth <= kInt8DepthMax,
+                  "H is {}; with int8 at most {} are allowed",
+                  with(depth, kInt8DepthMax));
     const DType wanted = r.quant_mode == 1 ? DType::kInt8 : DType::kBf16;
     check.require(r.output.dtype == wanted,
                   "output has dtype {}; it must be {} with quant_mode {}",

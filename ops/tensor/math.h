@@ -16,13 +16,18 @@
 
 namespace afd::ops {
 
+// 1.5·2^23. The sum with an |x| of at most 2^22 has room for no fraction: x is rounded to an
+// integer, half to even, which stands in the low bits of the sum, and remains when this is
+// subtracted again.
+inline constexpr float kIntegerRounder = 12582912.0f;
+inline constexpr int32_t kIntegerRounderBits = std::bit_cast<int32_t>(kIntegerRounder);
+
 // Overflows to infinity above 88.72, is 0 below -103.98.
 [[gnu::always_inline]] inline float exp(float x) {
     float clamped = x < -104.0f ? -104.0f : x;
     clamped = clamped > 89.0f ? 89.0f : clamped;
-    // Adding 1.5·2^23 leaves the rounded integer in the low bits of the sum.
-    const float shifted = clamped * 1.44269504088896341f + 12582912.0f;
-    const float n = shifted - 12582912.0f;
+    const float shifted = clamped * 1.44269504088896341f + kIntegerRounder;
+    const float n = shifted - kIntegerRounder;
     // ln 2 in two parts; 355/512 has 9 bits, so its product with n is exact.
     float r = clamped - n * 0.693359375f;
     r = r - n * -2.12194440054690583e-4f;
@@ -35,7 +40,7 @@ namespace afd::ops {
     p = p * r + 0.5f;
     p = 1.0f + (r + r * r * p);
     // 2^n as two factors: n reaches from -150 to 128, beyond the exponents of normal floats.
-    const uint32_t k = std::bit_cast<uint32_t>(shifted) - 0x4b400000u;
+    const uint32_t k = std::bit_cast<uint32_t>(shifted) - uint32_t{kIntegerRounderBits};
     const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(k) >> 1);
     const float scale_a = std::bit_cast<float>((half + 127u) << 23);
     const float scale_b = std::bit_cast<float>((k - half + 127u) << 23);

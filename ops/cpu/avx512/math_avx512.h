@@ -6,6 +6,8 @@
 
 #include <immintrin.h>
 
+#include "ops/tensor/math.h"
+
 namespace afd::ops::cpu {
 namespace {
 
@@ -22,8 +24,8 @@ template <size_t kCount>
     }
     for (size_t i = 0; i < kCount; ++i) {
         n[i] = _mm512_add_ps(_mm512_mul_ps(x[i], constant(1.44269504088896341f)),
-                             constant(12582912.0f));
-        n[i] = _mm512_sub_ps(n[i], constant(12582912.0f));
+                             constant(kIntegerRounder));
+        n[i] = _mm512_sub_ps(n[i], constant(kIntegerRounder));
     }
     for (const float part : {0.693359375f, -2.12194440054690583e-4f}) {
         for (size_t i = 0; i < kCount; ++i) {

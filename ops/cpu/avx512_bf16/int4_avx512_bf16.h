@@ -43,8 +43,8 @@ inline __m512i e2m1_values() {
     return (__m512i)_mm512_cvtne2ps_pbh(q, q);
 }
 
-// What a group's scales come to, for 16 columns.
-struct GroupScales {
+// What the scales of one half of a group's columns come to.
+struct HalfScales {
     __m512 inside;   // Multiplies q, before rounding: 1 where the scale is short.
     __m512 outside;  // Multiplies the group's sum: 1 where it is not.
 };
@@ -55,9 +55,8 @@ inline __m512 load_scales(const std::byte* scales, bool is_fp16) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// The scales of one half of a group's columns.
 template <bool kHasLong>
-inline GroupScales scales_of(const std::byte* group, size_t half, bool is_fp16) {
+inline HalfScales scales_of(const std::byte* group, size_t half, bool is_fp16) {
     // Of a float's mantissa behind the first five significant bits.
     constexpr int kLongBits = 0x7ffff;
     const __m512 scale = load_scales(group + half * kHalfScaleBytes, is_fp16);
@@ -111,8 +110,8 @@ class NibbleRowSums {
     // The next `count` elements of depth, one group.
     template <bool kHasLong>
     [[gnu::always_inline]] void add_group(size_t count) {
-        const GroupScales scales[2] = {scales_of<kHasLong>(group_, 0, is_fp16_),
-                                       scales_of<kHasLong>(group_, 1, is_fp16_)};
+        const HalfScales scales[2] = {scales_of<kHasLong>(group_, 0, is_fp16_),
+                                      scales_of<kHasLong>(group_, 1, is_fp16_)};
         Sums products{};
         const std::byte* bytes = group_ + kInt4ScaleBytes;
         lines_.fetch(kInt4ScaleLines);
@@ -134,7 +133,7 @@ class NibbleRowSums {
     // for itself. Lines are fetched in the order in which they lie: alternating halves the speed.
     [[gnu::always_inline]] void add_two_groups(size_t group_size) {
         const size_t group_bytes = int4_group_bytes(group_size);
-        const GroupScales none[2]{};
+        const HalfScales none[2]{};
         Sums first{};
         Sums second{};
         const std::byte* bytes = group_ + kInt4ScaleBytes;
@@ -169,7 +168,7 @@ class NibbleRowSums {
     [[gnu::always_inline]] void add_step(const std::byte* bytes,
                                          const Bf16* x,
                                          size_t count,
-                                         const GroupScales (&scales)[2],
+                                         const HalfScales (&scales)[2],
                                          Sums& products) const {
         const __m512i nibbles[2] = {_mm512_load_si512(bytes),
                                     _mm512_load_si512(bytes + kHalfBytes)};
@@ -199,7 +198,7 @@ class NibbleRowSums {
         if (count % 2 != 0) add_pair(num_pairs, broadcast_last);
     }
 
-    [[gnu::always_inline]] void add_products(const GroupScales (&scales)[2], const Sums& products) {
+    [[gnu::always_inline]] void add_products(const HalfScales (&scales)[2], const Sums& products) {
         for (size_t half = 0; half < 2; ++half) {
             for (size_t r = 0; r < kRows; ++r) {
                 sums_[half][r] =
