@@ -127,7 +127,7 @@ class GroupedAttention {
     TaskCuts task_cuts(unsigned num_threads) const {
         const size_t num_tokens = request_.batch.num_tokens;
         const bool is_sequence =
-            kernels_.attend_spans != nullptr && num_together(0, num_tokens) > 1;
+            kernels_.attend_spans != nullptr && share_passes(0, num_tokens).count > 1;
         if (!is_sequence) return {num_tokens, 1, num_threads, kGqaTokensPerTask};
         const size_t smallest =
             std::min({tokens_per_run_, kGqaTokensPerSequenceTask, num_tokens / num_threads});
@@ -155,15 +155,15 @@ class GroupedAttention {
         const auto [first, last] = tokens;
         for (size_t kv_head = 0; kv_head < s_.num_kv_heads; ++kv_head) {
             for (size_t t = first; t < last;) {
-                const size_t together = num_together(t, last);
-                if (together > 1) {
-                    attend_tokens_together(t, together, kv_head, thread);
+                const SharedPasses passes = share_passes(t, last);
+                if (passes.count > 1) {
+                    attend_tokens_together(t, passes, kv_head, thread);
                 } else {
                     for (size_t i = 0; i < parts_; ++i) {
                         attend(t, {kv_head * parts_ + i, 1}, thread);
                     }
                 }
-                t += together;
+                t += passes.count;
             }
         }
     }
@@ -194,28 +194,35 @@ class GroupedAttention {
         return request_.window == 0 || count <= request_.window ? 0 : count - request_.window;
     }
 
-    // Tokens from t on that may share their passes over the keys. Windows that have moved begin
-    // elsewhere for each, but in one block.
-    size_t num_together(size_t t, size_t last) const {
+    // Tokens that share their passes over the keys, and the first position of these passes, at the
+    // begin of a block. Of a single token `begin` says nothing.
+    struct SharedPasses {
+        size_t count;
+        size_t begin;
+    };
+
+    // Of the tokens from t on, before `last`.
+    SharedPasses share_passes(size_t t, size_t last) const {
         const size_t most = tokens_together(request_.batch, tokens_per_run_, t, last);
+        const size_t block = first_block(t);
         size_t count = 1;
-        while (count < most && first_block(t + count) == first_block(t)) ++count;
+        while (count < most && first_block(t + count) == block) ++count;
+        size_t num_whole = 0;  // Tokens that see their first block from its begin on.
+        while (num_whole < count && first_position(t + num_whole) == block * kAttentionBlock) {
+            ++num_whole;
+        }
         const bool has_runs = kernels_.attend_spans != nullptr;
-        if (has_runs && first_block(t) < (num_positions(t) - 1) / kAttentionBlock) return count;
-        while (count > 1 && begin_of_shared(t, count) != 0) --count;
-        return count;
+        const bool has_further_blocks = block < (num_positions(t) - 1) / kAttentionBlock;
+        if (has_runs && has_further_blocks) {
+            // Windows that have moved begin elsewhere for each, but in one block: each token passes
+            // over that one by itself, and all go on together.
+            return {count, (num_whole == count ? block : block + 1) * kAttentionBlock};
+        }
+        // Only tokens that see everything before them.
+        return {block == 0 ? std::max<size_t>(num_whole, 1) : 1, 0};
     }
 
     size_t first_block(size_t t) const { return first_position(t) / kAttentionBlock; }
-
-    // The first position that these tokens all see from the begin of its block on.
-    size_t begin_of_shared(size_t t, size_t count) const {
-        const size_t block = first_block(t);
-        for (size_t i = t; i < t + count; ++i) {
-            if (first_position(i) != block * kAttentionBlock) return (block + 1) * kAttentionBlock;
-        }
-        return block * kAttentionBlock;
-    }
 
     // A part is at most cpu::kHeadsMax heads of one group.
     size_t kv_head_of(size_t part) const { return part / parts_; }
@@ -262,8 +269,13 @@ class GroupedAttention {
         }
     }
 
-    // A group's heads of `count` tokens that have their keys in common.
-    void attend_tokens_together(size_t t, size_t count, size_t kv_head, unsigned thread) const {
+    // A group's heads of tokens from t on that have their keys in common.
+    void attend_tokens_together(size_t t,
+                                SharedPasses passes,
+                                size_t kv_head,
+                                unsigned thread) const {
+        const size_t count = passes.count;
+        const size_t begin = passes.begin;
         WorkspaceCursor own({scratch_ + thread * thread_bytes_, thread_bytes_});
         std::array<cpu::HeadsState, kGroupsTogetherMax> states;
         std::array<cpu::HeadsSpan, cpu::kHeadsSpansMax> spans;
@@ -285,7 +297,6 @@ class GroupedAttention {
             }
         }
         const ExpandedHeads room = take_expanded(own);
-        const size_t begin = begin_of_shared(t, count);
         for (size_t i = 0; i < num_spans; ++i) {
             const size_t first = first_position(t + i / parts_);
             if (first == begin) continue;
