@@ -11,8 +11,9 @@
 
 namespace afd::schedule {
 
-// The smaller of MemAvailable (/proc/meminfo) and what memory.max of the control group (version 2)
-// and of those above it leave. UINT64_MAX if nobody says.
+// The smaller of MemAvailable (/proc/meminfo) and what the control group and those above it leave
+// (control_group.h). Memory that the kernel gives back by itself counts as available in both.
+// UINT64_MAX if nobody says.
 uint64_t available_memory_bytes();
 
 // Whether there is room for `size_bytes` more; `what` needs them.

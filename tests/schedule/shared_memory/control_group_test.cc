@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: a container's page cache does not take the room of segments away. Method: a tree of files
+// as the kernel shows them. Oracle: the sums, by hand.
+#include "schedule/shared_memory/control_group.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "schedule/shared_memory/memory_room.h"
+
+namespace afd::schedule {
+namespace {
+
+class ControlGroup : public testing::Test {
+  protected:
+    ControlGroup()
+        : root_(std::filesystem::temp_directory_path() /
+                ("afd-control-group-" + std::to_string(::getpid()))) {
+        std::filesystem::create_directories(root_);
+    }
+    ~ControlGroup() override { std::filesystem::remove_all(root_); }
+
+    void write(const std::string& group, const std::string& name, const std::string& text) {
+        std::filesystem::create_directories(root_.string() + group);
+        std::ofstream(root_.string() + group + "/" + name) << text << "\n";
+    }
+    // Max, current, and what of it a container that has read its weights shows.
+    void write_with_cache(const std::string& group) {
+        write(group, "memory.max", "100");
+        write(group, "memory.current", "95");
+        write(group, "memory.stat", "anon 9\nfile 86\nshmem 6\ninactive_file 60\nactive_file 20");
+    }
+    uint64_t room(const std::string& group) const {
+        return control_group_room_bytes(root_.string(), group);
+    }
+
+    std::filesystem::path root_;
+};
+
+TEST_F(ControlGroup, FilePagesAndSlabThatTheKernelGivesBackAreRoom) {
+    write_with_cache("/pod");
+    EXPECT_EQ(room("/pod"), 85u);
+    write("/pod", "memory.stat", "inactive_file 60\nactive_file 20\nslab_reclaimable 5\nslab 7");
+    EXPECT_EQ(room("/pod"), 90u);
+}
+
+TEST_F(ControlGroup, WithoutMemoryStatAllThatIsInUseCounts) {
+    write("/pod", "memory.max", "100");
+    write("/pod", "memory.current", "95");
+    EXPECT_EQ(room("/pod"), 5u);
+    write("/pod", "memory.current", "120");
+    EXPECT_EQ(room("/pod"), 0u) << "a limit that was lowered below what is in use";
+    write("/pod", "memory.stat", "inactive_file 1000");
+    EXPECT_EQ(room("/pod"), 100u) << "more given back than in use: read at another time";
+}
+
+TEST_F(ControlGroup, TheGroupWithTheLeastRoomDecides) {
+    write_with_cache("/pods/pod/container");
+    write("/pods/pod", "memory.max", "max");
+    write("/pods/pod", "memory.current", "95");
+    EXPECT_EQ(room("/pods/pod/container"), 85u);
+    write("/pods", "memory.max", "200");
+    write("/pods", "memory.current", "180");
+    EXPECT_EQ(room("/pods/pod/container"), 20u);
+    EXPECT_EQ(room("/pods"), 20u);
+}
+
+// Inside of a container the root has the container's limit, as everywhere else it has none.
+TEST_F(ControlGroup, TheRootOfAContainerHasALimit) {
+    EXPECT_EQ(room("/"), kNoMemoryLimit);
+    EXPECT_EQ(room(""), kNoMemoryLimit);
+    write_with_cache("");
+    EXPECT_EQ(room("/"), 85u);
+    EXPECT_EQ(room("/unknown/here"), 85u);
+}
+
+TEST(MemoryRoom, SaysWhatNeedsHowMuch) {
+    EXPECT_TRUE(check_memory_room("a round", 0).ok());
+    ASSERT_LT(available_memory_bytes(), kNoMemoryLimit) << "Linux tells MemAvailable";
+    const auto refused = check_memory_room("a round", kNoMemoryLimit - 1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+    EXPECT_EQ(refused.error().message.find("a round needs 18446744073709551614 bytes"), 0u)
+        << refused.error().message;
+}
+
+}  // namespace
+}  // namespace afd::schedule
