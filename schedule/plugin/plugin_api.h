@@ -11,9 +11,9 @@
  *   expert_placement = "/path/lib.so"    its placement; loaded by afdd
  *   replica_choice   = "/path/lib.so"    its choice; loaded by afdd
  *
- * It exports one function, afd_plugin, which returns a table that lives as long as the process.
- * Functions that it does not offer are null. What it answers is checked; bits of results never
- * depend on it.
+ * It exports one function, afd_plugin, which returns a table that lives as long as the process. Its
+ * size, version and name are always set; functions that it does not offer are null. What it answers
+ * is checked; bits of results never depend on it.
  */
 
 #include <stdint.h>
@@ -48,7 +48,7 @@ typedef struct AfdLayer {
 typedef struct AfdPlugin {
     uint32_t size;    /* sizeof(AfdPlugin) as the library was built. */
     uint32_t version; /* AFD_PLUGIN_VERSION as the library was built. */
-    const char* name; /* For logs and the status. */
+    const char* name; /* For logs. Not null, not empty. */
 
     /* Scheduler. Called on the data thread of one FFN worker: no locks, no waiting, no allocation
      * after create. create returns the state that the others get, or null if it cannot. */

@@ -6,6 +6,31 @@
 #include "proto/failure.h"
 
 namespace afd::schedule {
+namespace {
+
+Result<> check_table(const std::string& path, const AfdPlugin* table) {
+    if (table == nullptr || table->version != AFD_PLUGIN_VERSION) {
+        const std::string built =
+            table == nullptr ? "does not serve" : fmt::format("was built for {}", table->version);
+        return failed_precondition(
+            "the plugin '{}' {}: this is version {} of the plugin interface; build it against the "
+            "present plugin_api.h",
+            with(path, built, AFD_PLUGIN_VERSION));
+    }
+    // A larger table is welcome, since fields are only added at its end.
+    if (table->size < sizeof(AfdPlugin)) {
+        return failed_precondition(
+            "the plugin '{}': its table has {} bytes, {} are needed; set AfdPlugin.size to "
+            "sizeof(AfdPlugin)",
+            with(path, table->size, sizeof(AfdPlugin)));
+    }
+    if (table->name == nullptr || *table->name == '\0') {
+        return failed_precondition("the plugin '{}' has no name; set AfdPlugin.name", with(path));
+    }
+    return {};
+}
+
+}  // namespace
 
 bool names_plugin(std::string_view option) {
     // The slash is asked for so that no library is looked up along the loader's search path: the
@@ -28,17 +53,9 @@ Result<PluginLibrary> PluginLibrary::open(const std::string& path) {
                                    with(path));
     }
     const AfdPlugin* table = entry(AFD_PLUGIN_VERSION);
-    // A larger table is welcome, since fields are only added at its end. The handle is never
-    // closed: the functions of the table are called as long as the process lives.
-    if (table == nullptr || table->version != AFD_PLUGIN_VERSION ||
-        table->size < sizeof(AfdPlugin)) {
-        const std::string built =
-            table == nullptr ? "does not serve" : fmt::format("was built for {}", table->version);
-        return failed_precondition(
-            "the plugin '{}' {}: this is version {} of the plugin interface; build it against the "
-            "present plugin_api.h",
-            with(path, built, AFD_PLUGIN_VERSION));
-    }
+    AFD_TRY(check_table(path, table));
+    // The handle is never closed: the functions of the table are called as long as the process
+    // lives.
     return PluginLibrary(path, *table);
 }
 

@@ -19,7 +19,8 @@ class PluginLibrary {
   public:
     // Loads the library; it stays loaded until the process ends, whatever becomes of the object.
     // Errors, each with the path: kNotFound: it cannot be loaded, with the loader's words.
-    // kFailedPrecondition: it exports no afd_plugin, or for another version.
+    // kFailedPrecondition: it exports no afd_plugin, or for another version, or its table is too
+    // small or has no name.
     static Result<PluginLibrary> open(const std::string& path);
 
     const AfdPlugin& table() const { return *table_; }

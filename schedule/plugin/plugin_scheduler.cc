@@ -57,15 +57,12 @@ std::span<const ReadyDescriptor> PluginScheduler::decide(uint64_t now_us,
         const bool is_good = chosen_[i] < ready.size() && !is_taken_[ready[chosen_[i]].session];
         is_good ? take(ready[chosen_[i]]) : static_cast<void>(++num_bad_choices_);
     }
-    // Every wait ends (R7): a library that never takes the oldest descriptor is overruled for all
-    // sessions that it left out.
+    // Every wait ends (R7). A library that takes newer descriptors of a session again and again
+    // leaves the oldest one as surely as one that takes nothing: its whole choice is dropped.
     const uint64_t oldest_us = ready.front().ready_us;
-    const bool is_left = !is_taken_[ready.front().session];
-    if (is_left && now_us - oldest_us > patience_us_) {
+    if (now_us - oldest_us > patience_us_ && !has_taken(ready.front())) {
         ++num_overruled_;
-        for (const ReadyDescriptor& descriptor : ready) {
-            if (!is_taken_[descriptor.session]) take(descriptor);
-        }
+        take_oldest_of_each_session(ready);
     }
     if (taken_.empty()) {
         decide_again_us_ = std::min(decide_again_us_, oldest_us + patience_us_ + 1);
@@ -90,6 +87,19 @@ uint32_t PluginScheduler::ask(uint64_t now_us, std::span<const ReadyDescriptor> 
     // A time that has passed would make the loop ask again without a pause.
     decide_again_us_ = std::max(again_us, now_us + 1);
     return std::min(num_chosen, num_ready);
+}
+
+bool PluginScheduler::has_taken(const ReadyDescriptor& descriptor) const {
+    return std::ranges::any_of(
+        taken_, [&](const ReadyDescriptor& taken) { return taken.order == descriptor.order; });
+}
+
+void PluginScheduler::take_oldest_of_each_session(std::span<const ReadyDescriptor> ready) {
+    taken_.clear();
+    std::fill(is_taken_.begin(), is_taken_.end(), uint8_t{0});
+    for (const ReadyDescriptor& descriptor : ready) {
+        if (!is_taken_[descriptor.session]) take(descriptor);
+    }
 }
 
 void PluginScheduler::take(const ReadyDescriptor& descriptor) {

@@ -2,8 +2,9 @@
 #pragma once
 
 // PluginScheduler: a PassScheduler of a shared library. It checks every answer (an index out of
-// range or a second one of a session is dropped and counted) and overrules a library that leaves a
-// descriptor waiting too long, so that no library can make a session wait for ever (promise 3).
+// range or a second one of a session is dropped and counted) and overrules a library that leaves
+// the oldest descriptor waiting too long, so that no library can make a round wait for ever
+// (promise 3).
 
 #include <memory>
 #include <vector>
@@ -30,12 +31,15 @@ class PluginScheduler final : public PassScheduler {
 
     // Answers that named no descriptor or a session's second one.
     uint64_t num_bad_choices() const { return num_bad_choices_; }
-    // Decisions that were taken from the library because a descriptor had waited too long.
+    // Decisions that were taken from the library, because the oldest descriptor had waited too long
+    // and was not chosen: the oldest one of each session went instead.
     uint64_t num_overruled() const { return num_overruled_; }
 
   private:
     PluginScheduler(const AfdPlugin& table, void* state, const AfdSchedulerConfig& config);
     uint32_t ask(uint64_t now_us, std::span<const ReadyDescriptor> ready);
+    bool has_taken(const ReadyDescriptor& descriptor) const;
+    void take_oldest_of_each_session(std::span<const ReadyDescriptor> ready);
     void take(const ReadyDescriptor& descriptor);
 
     const AfdPlugin& table_;

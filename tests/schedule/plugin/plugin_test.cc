@@ -73,6 +73,27 @@ TEST(Plugin, OneThatNeverDecidesIsOverruled) {
     EXPECT_EQ(scheduler->num_overruled(), 1u);
 }
 
+// Goal: a descriptor is not left for ever by a library that takes newer ones of its session, as it
+// may with two micro-batches in flight.
+TEST(Plugin, OneThatAlwaysTakesTheNewestIsOverruled) {
+    const auto scheduler = scheduler_of(AFD_NEWEST_PLUGIN);
+    const std::vector<ReadyDescriptor> ready = {
+        descriptor(0, 0, 1000), descriptor(1, 0, 2000), descriptor(0, 1, 3000)};
+    const auto chosen = scheduler->decide(4000, ready, true);
+    ASSERT_EQ(chosen.size(), 2u);
+    EXPECT_EQ(chosen[0].session, 1u);
+    EXPECT_EQ(chosen[1].micro_batch, 1u) << "within its patience the library decides";
+    EXPECT_EQ(scheduler->num_overruled(), 0u);
+    const uint64_t patience_us = 64 * kConfig.deadline_us + 100'000;
+    const auto taken = scheduler->decide(1000 + patience_us + 1, ready, true);
+    ASSERT_EQ(taken.size(), 2u);
+    EXPECT_EQ(taken[0].session, 0u);
+    EXPECT_EQ(taken[0].micro_batch, 0u);
+    EXPECT_EQ(taken[1].session, 1u);
+    EXPECT_EQ(scheduler->num_overruled(), 1u);
+    EXPECT_EQ(scheduler->num_bad_choices(), 0u);
+}
+
 TEST(Plugin, RefusalsSayWhatIsMissing) {
     const auto absent = PluginLibrary::open("/nowhere/absent.so");
     ASSERT_FALSE(absent.ok());
@@ -80,9 +101,17 @@ TEST(Plugin, RefusalsSayWhatIsMissing) {
     const auto foreign = PluginLibrary::open(AFD_FOREIGN_LIBRARY);
     ASSERT_FALSE(foreign.ok());
     EXPECT_THAT(foreign.error().message, HasSubstr("exports no function afd_plugin"));
-    const auto old = PluginLibrary::open(AFD_OLD_PLUGIN_PATH);
+    const auto old = PluginLibrary::open(AFD_OLD_PLUGIN);
     ASSERT_FALSE(old.ok());
     EXPECT_THAT(old.error().message, HasSubstr("was built for 0: this is version 1"));
+    const auto small = PluginLibrary::open(AFD_SHORT_PLUGIN);
+    ASSERT_FALSE(small.ok());
+    EXPECT_THAT(small.error().message,
+                HasSubstr("its table has 8 bytes, " + std::to_string(sizeof(AfdPlugin)) +
+                          " are needed; set AfdPlugin.size"));
+    const auto nameless = PluginLibrary::open(AFD_NAMELESS_PLUGIN);
+    ASSERT_FALSE(nameless.ok());
+    EXPECT_THAT(nameless.error().message, HasSubstr("has no name; set AfdPlugin.name"));
     const auto rogue = PluginLibrary::open(AFD_ROGUE_PLUGIN);
     ASSERT_TRUE(rogue.ok());
     EXPECT_THAT(rogue.value().require_placement().error().message,
