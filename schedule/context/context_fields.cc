@@ -43,7 +43,9 @@ constexpr std::array kPlaces{
     AFD_FIELD(common.micro_batch_size, "BS: tokens of a micro-batch"),
     AFD_FIELD(common.selected_expert_num,
               "K1: slots of a token, top-k and dispatched shared experts"),
-    AFD_FIELD(common.expert_num, "E + S: routed and shared experts of a layer; information only"),
+    AFD_FIELD(
+        common.expert_num,
+        "routed experts of a layer, and one if the shared one is dispatched; information only"),
     AFD_FIELD(common.attn_to_ffn_token_size, "HS: bytes of a row in an FFN window"),
     AFD_FIELD(common.ffn_to_attn_token_size, "HS': bytes of a row in an attention window"),
     AFD_FIELD(common.schedule_mode, "0 this worker schedules FFN, 1 attention, 2 both (colocated)"),
@@ -72,7 +74,7 @@ constexpr std::array kPlaces{
     AFD_FIELD(ffn.micro_batch_ids_buf_size, "bytes of them"),
     AFD_FIELD(ffn.expert_ids_buf, "offset of the expert ids taken [A][BS][K1]"),
     AFD_FIELD(ffn.expert_ids_buf_size, "bytes of them"),
-    AFD_FIELD(ffn.out_num, "descriptors that the last pass took"),
+    AFD_FIELD(ffn.out_num, "descriptors of the pass in work, 0 between passes"),
     AFD_FIELD(ffn.reserve4, "reserved"),
     AFD_FIELD(reserve6, "reserved"),
 };

@@ -28,8 +28,12 @@ void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* c
 }
 
 void restore_context(const SegmentHeader& header, ScheduleMode mode, std::byte* control) {
-    const ScheduleContext fresh = make_schedule_context(header.geometry, mode);
+    ScheduleContext fresh = make_schedule_context(header.geometry, mode);
     ScheduleContext& context = ControlView(control).context();
+    const uint32_t out_num = context.ffn.out_num;
+    if (mode == ScheduleMode::kFfn && out_num <= header.geometry.num_sessions) {
+        fresh.ffn.out_num = out_num;
+    }
     context.common = fresh.common;
     context.attention = fresh.attention;
     context.ffn = fresh.ffn;

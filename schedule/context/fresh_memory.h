@@ -17,7 +17,9 @@ void format_ffn_window(const WindowLayout& layout, std::byte* window);
 void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
 
 // The ScheduleContext once more, for the successor of a worker that may have spoilt it. run_flag
-// stays: whoever sets it means the successor, too. REQUIRES: the worker is gone.
+// stays: whoever sets it means the successor, too. So does the out_num of an FFN worker, if it can
+// be one: until its successor scans, it tells how many descriptors the worker died with (wire.md).
+// REQUIRES: the worker is gone.
 void restore_context(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
 
 }  // namespace afd::schedule

@@ -30,7 +30,7 @@ struct ScheduleContext {
         uint32_t micro_batch_num;         // M
         uint32_t micro_batch_size;        // BS
         uint32_t selected_expert_num;     // K1
-        uint32_t expert_num;              // E + S, information only.
+        uint32_t expert_num;              // Routed of a layer, and 1 if shared ones are dispatched.
         uint32_t attn_to_ffn_token_size;  // HS, bytes
         uint32_t ffn_to_attn_token_size;  // HS', bytes
         int32_t schedule_mode;            // A ScheduleMode.

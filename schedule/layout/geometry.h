@@ -47,11 +47,11 @@ constexpr bool is_left_out(uint32_t left_out, uint32_t rank) {
 }
 
 struct Geometry {
-    uint32_t num_sessions = 0;             // A: attention workers.
-    uint32_t num_micro_batches = 0;        // M: in flight per session.
-    uint32_t micro_batch_size = 0;         // BS: tokens of a micro-batch, at most.
-    uint32_t selected_expert_num = 0;      // K1: top_k + shared experts.
-    uint32_t num_experts = 0;              // E + S: logical experts of a layer, shared included.
+    uint32_t num_sessions = 0;         // A: attention workers.
+    uint32_t num_micro_batches = 0;    // M: in flight per session.
+    uint32_t micro_batch_size = 0;     // BS: tokens of a micro-batch, at most.
+    uint32_t selected_expert_num = 0;  // K1: top_k + shared experts.
+    uint32_t num_experts = 0;          // Routed of a layer, and 1 if shared ones are dispatched.
     uint32_t attn_to_ffn_token_bytes = 0;  // HS: one row in an FFN window.
     uint32_t ffn_to_attn_token_bytes = 0;  // HS': one row in an attention window.
     uint32_t num_ffn_workers = 0;          // F; 0 when colocated (no windows are used).

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "schedule/context/context_words.h"
 #include "tests/schedule/protocol/local_instance.h"
 
@@ -39,6 +41,19 @@ TEST(ContextFields, ShowValuesOfEveryKind) {
     EXPECT_EQ(value_of(context, "common.session_num"), "4000000000");
     EXPECT_EQ(value_of(context, "reserve6"), "not zero");
     EXPECT_EQ(value_of(context, "control.reserve1"), "0");
+}
+
+// Oracle: docs/wire.md.
+TEST(ContextFields, SayWhatTheWordsMean) {
+    const auto meaning_of = [](std::string_view name) {
+        const std::vector<ContextField> fields = context_fields({});
+        const auto found = std::ranges::find(fields, name, &ContextField::name);
+        return found == fields.end() ? "no such field" : found->meaning;
+    };
+    EXPECT_EQ(meaning_of("ffn.out_num"), "descriptors of the pass in work, 0 between passes");
+    EXPECT_EQ(meaning_of("common.expert_num"),
+              "routed experts of a layer, and one if the shared one is dispatched; information "
+              "only");
 }
 
 TEST(ContextWords, AreTheFieldsOfTheContext) {

@@ -219,6 +219,42 @@ TEST_F(InstanceSegmentsTest, RestoresWhatAWorkerThatIsGoneHasSpoilt) {
     }
 }
 
+// Goal: after an FFN worker died, out_num says how many descriptors it was executing, until its
+// successor scans. Method: restore() with such a number, and with one that cannot be. Oracle: the
+// word, before and after.
+TEST_F(InstanceSegmentsTest, KeepsHowManyDescriptorsAWorkerDiedWith) {
+    const Result<InstanceSegments> segments = create();
+    ASSERT_TRUE(segments.ok()) << segments.error().message;
+    const auto control_of = [&](Role role) {
+        const uint64_t bytes =
+            role == Role::kFfn ? layout_.ffn_control.total_bytes : layout_.attention_control_bytes;
+        return Segment::attach(segment_name(prefix_, role, 1, SegmentKind::kControl),
+                               bytes,
+                               Segment::Access::kReadWrite)
+            .value();
+    };
+    const Segment ffn = control_of(Role::kFfn);
+    uint32_t& out_num = ControlView(ffn.data()).context().ffn.out_num;
+    out_num = small_geometry().num_sessions;
+    segments.value().restore(Role::kFfn, 1);
+    EXPECT_EQ(out_num, small_geometry().num_sessions);
+    const auto returns = ShmReturnTransport::attach(config(), 1);
+    ASSERT_TRUE(returns.ok()) << returns.error().message;
+    const ExpertPlacement placement = test_placement(2, 2);
+    const ReadyScan scan(*returns.value(), placement);
+    EXPECT_EQ(out_num, 0u) << "the successor's";
+
+    out_num = small_geometry().num_sessions + 1;
+    segments.value().restore(Role::kFfn, 1);
+    EXPECT_EQ(out_num, 0u) << "no pass has more than one of each session";
+
+    const Segment attention = control_of(Role::kAttention);
+    uint32_t& no_pass = ControlView(attention.data()).context().ffn.out_num;
+    no_pass = 1;
+    segments.value().restore(Role::kAttention, 1);
+    EXPECT_EQ(no_pass, 0u) << "it has no passes";
+}
+
 TEST_F(InstanceSegmentsTest, SaysWhichSegmentIsMissing) {
     const auto dispatch = ShmDispatchTransport::attach(config(), 0);
     ASSERT_FALSE(dispatch.ok());
