@@ -152,11 +152,12 @@ bool UcxDispatch::on_message(uint32_t rank,
         return false;
     }
     Rank& from = memory_->ranks[rank];
-    const int32_t round = observe_own(from.published[header.micro_batch]);
     int32_t& acknowledged = from.acknowledged[header.micro_batch];
-    if (!carries_round(header.round, round)) return false;
-    // R14: sent twice. The rows may be being read, or their slots be another rank's by now.
-    if (carries_round(observe_own(acknowledged), round)) return true;
+    // R14: sent twice, as R15 has it when the rank acknowledged while the descriptor was on its way
+    // once more. The rows may be being read, their slots be another rank's, or the lane's next
+    // round be published by now.
+    if (carries_round(header.round, round_of(observe_own(acknowledged)))) return true;
+    if (!carries_round(header.round, observe_own(from.published[header.micro_batch]))) return false;
     const UcxRecords records(
         header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
     const Lane& lane = from.lanes[header.micro_batch];

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -200,6 +201,49 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
         EXPECT_EQ(observe(dispatch->result_flags(0)[0], Order::kAcquire), round);
     }
     EXPECT_EQ(dispatch->end().num_bad() + returns->end().num_bad(), 0u);
+}
+
+// Goal: R14. Results that come once more are dropped, whatever has been published since; R15 makes
+// a rank send them twice when it acknowledged while the descriptor was on its way again. Method:
+// the rank repeats what it acknowledged, as a round or as a refusal, when the next round has been
+// published. Oracle: the connection's order, by which the repeated ones have come before the next
+// round's; nothing was wrong, so the connection stands.
+TEST(UcxTransport, DropsResultsThatComeOnceMore) {
+    std::array<UcxMessage, 2> repeated;  // Outlive the worker that sends them.
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto dispatch = network.dispatch(0);
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    const uint64_t deadline_us = steady_now_us() + 30'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    const auto publish = [&](int32_t round) {
+        dispatch->publish(0, 0, 0, ids, round);
+        await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == round; });
+    };
+    const auto acknowledge = [&](int32_t word) {
+        returns->acknowledge(0, 0, word);
+        await([&] { return dispatch->acknowledged(0, 0, Order::kAcquire) == word; });
+    };
+    await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
+    int32_t round = 0;
+    for (UcxMessage& message : repeated) {
+        publish(++round);
+        const int32_t word = &message == &repeated[0] ? round : refused_mark(round);
+        acknowledge(word);
+        publish(++round);
+        message.header.kind = UcxKind::kResults;
+        message.header.round = word;
+        {
+            const UcxWorker::Lock held = returns->end().lock();
+            returns->end().send(0, message);
+        }
+        acknowledge(round);
+        EXPECT_EQ(dispatch->end().num_bad(), 0u) << word;
+    }
 }
 
 // Goal: R6. Ids that are left out of a message are masked where it arrives.
