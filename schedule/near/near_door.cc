@@ -49,23 +49,38 @@ void NearDoor::watch(NearLink& link) const {
     if (!link.has_failed() && !watch(link.socket(), &link)) link.fail();
 }
 
-std::vector<std::unique_ptr<NearLink>> NearDoor::look() const {
+std::vector<std::unique_ptr<NearLink>> NearDoor::look(uint64_t now_us) {
+    if (shut_us_ && now_us - *shut_us_ >= kShutUs) {
+        shut_us_.reset();
+        set_open(true);
+    }
     std::vector<std::unique_ptr<NearLink>> came;
     std::array<epoll_event, 16> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
         auto* link = static_cast<NearLink*>(events[static_cast<size_t>(i)].data.ptr);
-        if (link != nullptr) {
-            link->on_socket();
-            continue;
-        }
-        for (int look = 0; look < kComersAtOnce; ++look) {
-            const int socket = accept_near(listener_);
-            if (socket == kNoneCame) break;
-            if (socket >= 0) came.push_back(std::make_unique<NearLink>(socket));
-        }
+        link != nullptr ? link->on_socket() : let_in(now_us, came);
     }
     return came;
+}
+
+void NearDoor::let_in(uint64_t now_us, std::vector<std::unique_ptr<NearLink>>& came) {
+    for (int look = 0; look < kComersAtOnce; ++look) {
+        const int socket = accept_near(listener_);
+        if (socket == kNoneCame) return;
+        if (socket == kNoRoomForComer) {
+            shut_us_ = now_us;
+            return set_open(false);
+        }
+        if (socket >= 0) came.push_back(std::make_unique<NearLink>(socket));
+    }
+}
+
+void NearDoor::set_open(bool is_open) {
+    epoll_event event{};
+    if (is_open) event.events = EPOLLIN;
+    // It is there already, so the kernel needs nothing for it.
+    ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }
 
 }  // namespace afd::schedule

@@ -3,7 +3,9 @@
 
 // NearDoor: where links of this host come in, and the one descriptor at which their owner sleeps.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "proto/status.h"
@@ -30,15 +32,23 @@ class NearDoor {
     // fails. REQUIRES: the link outlives that.
     void watch(NearLink& link) const;
     // Tells links what their sockets have. Returns those that have come in and are to be watched.
-    std::vector<std::unique_ptr<NearLink>> look() const;
+    // Who comes while there is no descriptor for it stays outside: the door is shut for kShutUs, so
+    // that descriptor() is not readable without an end. `now_us` never decreases.
+    std::vector<std::unique_ptr<NearLink>> look(uint64_t now_us);
+
+    // Of what is scarce some may be free by then; who came has given up much later.
+    static constexpr uint64_t kShutUs = 100'000;
 
   private:
     explicit NearDoor(const NearAddress& address) : address_(address) {}
     bool watch(int socket, NearLink* link) const;
+    void let_in(uint64_t now_us, std::vector<std::unique_ptr<NearLink>>& came);
+    void set_open(bool is_open);
 
     NearAddress address_;
     int listener_ = -1;
     int epoll_ = -1;
+    std::optional<uint64_t> shut_us_;  // Since when, if it is.
 };
 
 }  // namespace afd::schedule

@@ -119,11 +119,15 @@ void NearLink::send(const NearMessage& message) {
 }
 
 bool NearLink::flush() {
+    if (outgoing_.empty()) return !has_failed_;
     while (!outgoing_.empty() && write(outgoing_.front())) {
         --*outgoing_.front().message.num_in_flight;
         outgoing_.pop_front();
     }
-    return outgoing_.empty() && !has_failed_;
+    if (!outgoing_.empty() || has_failed_) return false;
+    // Nobody waits for room any more: armed, the reader would go on to wake for each message.
+    writer_.disarm();
+    return true;
 }
 
 // Returns whether all of it has gone.

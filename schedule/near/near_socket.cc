@@ -18,9 +18,13 @@ namespace {
 
 constexpr int kBacklog = 64;
 
+// Of the last call.
+bool wants_descriptor_or_memory() {
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+}
+
 Error socket_error(const char* what) {
-    const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-    const Code code = is_full ? Code::kResourceExhausted : Code::kUnavailable;
+    const Code code = wants_descriptor_or_memory() ? Code::kResourceExhausted : Code::kUnavailable;
     return Error{code, std::string(what) + " a worker of this host: " + std::strerror(errno)};
 }
 
@@ -110,7 +114,7 @@ Result<int> connect_near(const NearAddress& address) {
 
 int accept_near(int listener) {
     const int made = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (made < 0) return kNoneCame;
+    if (made < 0) return wants_descriptor_or_memory() ? kNoRoomForComer : kNoneCame;
     if (is_of_this_user(made)) return made;
     ::close(made);
     return kOtherUserCame;

@@ -15,7 +15,8 @@ Result<int> listen_near(const NearAddress& address);
 Result<int> connect_near(const NearAddress& address);
 // A socket that has come to a listener, or one of these.
 inline constexpr int kNoneCame = -1;
-inline constexpr int kOtherUserCame = -2;  // Closed.
+inline constexpr int kOtherUserCame = -2;   // Closed.
+inline constexpr int kNoRoomForComer = -3;  // No descriptor or no memory for it: it waits on.
 int accept_near(int listener);
 
 // With one byte. Errors: also that the peer is gone.

@@ -57,7 +57,7 @@ NearPaths::Path NearPaths::add(std::unique_ptr<NearLink> link, uint64_t stranger
 }
 
 void NearPaths::look(uint64_t now_us, const std::function<bool()>& may_enter) {
-    for (std::unique_ptr<NearLink>& link : door_->look()) {
+    for (std::unique_ptr<NearLink>& link : door_->look(now_us)) {
         if (may_enter()) add(std::move(link), now_us);
     }
 }

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,7 +65,7 @@ class NearLinkTest : public testing::Test {
     NearLinkTest() {
         from_ = NearLink::connect(door_->address()).value();
         await([&] {
-            for (auto& link : door_->look()) to_ = std::move(link);
+            for (auto& link : door_->look(0)) to_ = std::move(link);
             return to_ != nullptr;
         });
         to_->on_socket();
@@ -170,6 +171,70 @@ TEST_F(NearLinkTest, ItsEndIsSeenAndWhatWaitsIsLetGoOf) {
     EXPECT_EQ(num_in_flight, 0U);
 }
 
+// After a message that did not fit: the reader must not go on ringing a writer that waits for
+// nothing.
+TEST_F(NearLinkTest, WakesNoWriterWhoseMessagesHaveGone) {
+    const std::vector<std::byte> large(3 * NearLink::kRingBytes);
+    uint32_t num_in_flight = 0;
+    from_->send({{}, large, &num_in_flight});
+    Recorder got;
+    await([&] {
+        from_->take(got);
+        to_->take(got);
+        return got.payloads.size() == 1;
+    });
+    from_->on_socket();
+    EXPECT_EQ(num_in_flight, 0U);
+    from_->send({{}, std::span(large).first(64), &num_in_flight});
+    to_->take(got);
+    ASSERT_EQ(got.payloads.size(), 2U);
+    pollfd event{from_->socket(), POLLIN, 0};
+    EXPECT_EQ(::poll(&event, 1, 0), 0);
+}
+
+// No file descriptor can be made as long as this lives.
+class NoDescriptors {
+  public:
+    NoDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        // What is free is above the limit.
+        const int lowest = ::dup(STDERR_FILENO);
+        ::close(lowest);
+        rlimit none = before_;
+        none.rlim_cur = static_cast<rlim_t>(lowest);
+        ::setrlimit(RLIMIT_NOFILE, &none);
+    }
+    ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    NoDescriptors(const NoDescriptors&) = delete;
+    NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+// Goal: who waits at the door while the process has no descriptor for it does not keep the thread
+// awake that sleeps there. Oracle: whether the door's descriptor is readable; who came is let in
+// when there is one again.
+TEST(NearDoor, IsShutWhileThereIsNoDescriptor) {
+    const auto door = NearDoor::make(true).value();
+    const auto is_readable = [&] {
+        pollfd event{door->descriptor(), POLLIN, 0};
+        return ::poll(&event, 1, 0) == 1;
+    };
+    const int comer = connect_near(door->address()).value();
+    ASSERT_TRUE(is_readable());
+    {
+        const NoDescriptors none;
+        EXPECT_TRUE(door->look(1000).empty());
+        EXPECT_FALSE(is_readable());
+        EXPECT_TRUE(door->look(1000 + NearDoor::kShutUs).empty()) << "tried, and shut once more";
+        EXPECT_FALSE(is_readable());
+    }
+    EXPECT_TRUE(door->look(999 + 2 * NearDoor::kShutUs).empty()) << "not yet";
+    EXPECT_EQ(door->look(1000 + 2 * NearDoor::kShutUs).size(), 1U);
+    ::close(comer);
+}
+
 TEST(NearLinkProcesses, KillIsSeen) {
     const auto door = NearDoor::make(true).value();
     const pid_t pid = ::fork();
@@ -180,15 +245,15 @@ TEST(NearLinkProcesses, KillIsSeen) {
     }
     std::unique_ptr<NearLink> link;
     await([&] {
-        for (auto& came : door->look()) link = std::move(came);
+        for (auto& came : door->look(0)) link = std::move(came);
         return link != nullptr;
     });
     door->watch(*link);
-    static_cast<void>(door->look());
+    static_cast<void>(door->look(0));
     EXPECT_FALSE(link->has_failed());
     ::kill(pid, SIGKILL);
     await([&] {
-        static_cast<void>(door->look());
+        static_cast<void>(door->look(0));
         return link->has_failed();
     });
     ::waitpid(pid, nullptr, 0);
@@ -223,7 +288,7 @@ class HostileNear : public testing::Test {
   protected:
     HostileNear() : socket_(connect_near(door_->address()).value()) {
         await([&] {
-            for (auto& came : door_->look()) link_ = std::move(came);
+            for (auto& came : door_->look(0)) link_ = std::move(came);
             return link_ != nullptr;
         });
     }
@@ -345,7 +410,7 @@ TEST_F(HostileNear, RandomStoresCostTheLinkAlone) {
             socket_ = connect_near(door_->address()).value();
             link_.reset();
             ASSERT_EQ(num_in_flight, 0U);
-            for (auto& came : door_->look()) link_ = std::move(came);
+            for (auto& came : door_->look(0)) link_ = std::move(came);
             ASSERT_NE(link_, nullptr);
             std::memset(bytes, 0, kMemoryBytes);
             hand_over(::fcntl(memory, F_DUPFD_CLOEXEC, 0));
