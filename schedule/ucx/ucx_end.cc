@@ -30,6 +30,8 @@ UcxEnd::UcxEnd(const UcxEndConfig& config,
       ringer_(ConstControlView(config.control).armed(), config.doorbell),
       heartbeats_(num_peers),
       links_(num_peers),
+      probe_bytes_(is_session() ? std::make_unique<std::byte[]>(UcxLinkMeter::kProbeBytes)
+                                : nullptr),
       worker_(std::move(worker)) {}
 
 UcxEnd::~UcxEnd() = default;
@@ -142,17 +144,21 @@ void UcxEnd::on_tick(uint64_t now_us) {
 
 // One after the other, so that they do not measure each other.
 void UcxEnd::probe_links() {
-    if (links_[probed_peer_].meter.is_probing()) return;
+    const uint64_t now_ns = steady_now_ns();
+    if (links_[probed_peer_].meter.is_probing(now_ns)) return;
     for (uint32_t i = 0; i < links_.size(); ++i) {
         probed_peer_ = static_cast<uint32_t>((probed_peer_ + 1) % links_.size());
         Link& link = links_[probed_peer_];
-        const uint64_t now_ns = steady_now_ns();
-        if (!link.is_open || !link.meter.wants_probe(now_ns)) continue;
+        // Where the last one has not even left, the link takes nothing at present.
+        const bool is_leaving = link.probe && link.probe->num_in_flight != 0;
+        if (!link.is_open || is_leaving || !link.meter.wants_probe(now_ns)) continue;
         link.meter.on_probe(now_ns);
-        UcxMessage& message = fresh(probe_, UcxLinkMeter::kProbeBytes);
-        message.header.kind = UcxKind::kProbe;
-        message.header.offset = now_ns;
-        return send(probed_peer_, message);
+        if (!link.probe) link.probe = std::make_unique<UcxMessage>();
+        link.probe->header.kind = UcxKind::kProbe;
+        link.probe->header.offset = now_ns;
+        link.probe->borrowed = probe_bytes_.get();
+        link.probe->payload_bytes = UcxLinkMeter::kProbeBytes;
+        return send(probed_peer_, *link.probe);
     }
 }
 

@@ -132,6 +132,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
         std::unique_ptr<UcxMessage> greeting;
         std::unique_ptr<UcxMessage> heartbeat;
         std::unique_ptr<UcxMessage> ring;
+        std::unique_ptr<UcxMessage> probe;   // Session's end.
         std::unique_ptr<UcxMessage> answer;  // Rank's end: to a probe.
         UcxLinkMeter meter;
     };
@@ -165,8 +166,9 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     TurnWatch turns_{config_.stuck_us};  // The data thread's.
     std::vector<HeartbeatWords> heartbeats_;
     std::vector<Link> links_;
-    std::unique_ptr<UcxMessage> probe_;  // Session's end. One is on its way at a time:
-    uint32_t probed_peer_ = 0;           // to this peer, or the last one was.
+    // Session's end. One probe is on its way at a time: to this peer, or the last one was.
+    uint32_t probed_peer_ = 0;
+    const std::unique_ptr<std::byte[]> probe_bytes_;  // Of all of them.
     std::vector<std::unique_ptr<UcxMessage>> buried_;
     std::unique_ptr<UcxWorker> worker_;  // Ends before the messages that it sends.
 };

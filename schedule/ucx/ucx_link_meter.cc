@@ -40,8 +40,12 @@ uint64_t UcxLinkMeter::round_trip_ns() const {
     return std::min(shortest_ns_, last_shortest_ns_);
 }
 
+bool UcxLinkMeter::is_probing(uint64_t now_ns) const {
+    return probe_sent_ns_ != 0 && now_ns - probe_sent_ns_ < kAnswerNs;
+}
+
 bool UcxLinkMeter::wants_probe(uint64_t now_ns) const {
-    return !is_probing() && round_trip_ns() != 0 && now_ns >= next_probe_ns_;
+    return !is_probing(now_ns) && round_trip_ns() != 0 && now_ns >= next_probe_ns_;
 }
 
 void UcxLinkMeter::on_probe(uint64_t now_ns) {
@@ -52,7 +56,7 @@ void UcxLinkMeter::on_probe(uint64_t now_ns) {
 }
 
 void UcxLinkMeter::on_answer(uint64_t sent_ns, uint64_t now_ns) {
-    if (!is_probing() || sent_ns != probe_sent_ns_) return;
+    if (!is_probing(now_ns) || sent_ns != probe_sent_ns_) return;
     const uint64_t since_ns = now_ns - probe_sent_ns_;
     probe_sent_ns_ = 0;
     const uint64_t bytes_ns = since_ns - std::min(round_trip_ns(), since_ns);

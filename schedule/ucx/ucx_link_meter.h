@@ -30,6 +30,8 @@ struct UcxBeatTimes {
 
 class UcxLinkMeter {
   public:
+    // A link on which a probe takes longer has more to say than what it carries.
+    static constexpr uint64_t kAnswerNs = 10'000'000'000;
     // Of a link of 10 Gbit/s 0.2 ms, and more than UCX or a kernel takes at once.
     static constexpr size_t kProbeBytes = 256 << 10;
 
@@ -40,7 +42,8 @@ class UcxLinkMeter {
     // Whether the next probe is due: a second apart until three have said something, ten at most;
     // then one a minute. The latency is measured first.
     bool wants_probe(uint64_t now_ns) const;
-    bool is_probing() const { return probe_sent_ns_ != 0; }
+    // An answer that takes longer than kAnswerNs is not waited for.
+    bool is_probing(uint64_t now_ns) const;
     void on_probe(uint64_t now_ns);
     // The answer to the probe that was sent at `sent_ns`.
     void on_answer(uint64_t sent_ns, uint64_t now_ns);
@@ -61,7 +64,7 @@ class UcxLinkMeter {
     uint64_t shortest_ns_ = 0;
     uint64_t last_shortest_ns_ = 0;
     uint64_t span_began_ns_ = 0;
-    uint64_t probe_sent_ns_ = 0;  // 0: none is on its way.
+    uint64_t probe_sent_ns_ = 0;  // 0: none is on its way. The last one is, or was given up.
     uint64_t next_probe_ns_ = 0;
     uint64_t num_probes_ = 0;
     uint64_t num_told_ = 0;                  // Of these, who said something.

@@ -99,11 +99,31 @@ TEST(UcxLinkMeter, AProbeEndsWithItsConnection) {
     link.beat(3 * kMs);
     UcxLinkMeter& meter = link.session();
     meter.on_probe(link.now_ns());
-    EXPECT_TRUE(meter.is_probing());
+    EXPECT_TRUE(meter.is_probing(link.now_ns()));
     meter.on_closed();
-    EXPECT_FALSE(meter.is_probing());
+    EXPECT_FALSE(meter.is_probing(link.now_ns()));
     meter.on_answer(link.now_ns(), link.now_ns() + kMs);
     EXPECT_EQ(meter.view().bytes_per_s, 0U) << "an answer of before";
+}
+
+// Goal: an answer that never comes ends no probing: links are probed one after the other. Oracle:
+// when the meter wants the next one, and that it takes the late answer for nothing.
+TEST(UcxLinkMeter, AProbeWithoutAnAnswerIsGivenUp) {
+    SimulatedLink link(200 * kUs);
+    link.beat(3 * kMs);
+    UcxLinkMeter& meter = link.session();
+    const uint64_t sent_ns = link.now_ns();
+    meter.on_probe(sent_ns);
+    link.wait(UcxLinkMeter::kAnswerNs - 1);
+    link.beat(0);
+    EXPECT_TRUE(meter.is_probing(sent_ns + UcxLinkMeter::kAnswerNs - 1));
+    EXPECT_FALSE(meter.wants_probe(sent_ns + UcxLinkMeter::kAnswerNs - 1));
+    EXPECT_FALSE(meter.is_probing(link.now_ns()));
+    EXPECT_TRUE(meter.wants_probe(link.now_ns()));
+    meter.on_answer(sent_ns, link.now_ns());
+    EXPECT_EQ(meter.view().bytes_per_s, 0U);
+    link.probe(125'000'000);
+    EXPECT_NEAR(static_cast<double>(meter.view().bytes_per_s), 125e6, 1e4);
 }
 
 // What a peer may say; nothing of it divides by nothing or comes out below nothing.
@@ -119,9 +139,9 @@ TEST(UcxLinkMeter, TakesNoTimesThatCannotBe) {
     EXPECT_EQ(meter.view().latency_ns, 3U);
     meter.on_probe(now_ns);
     meter.on_answer(now_ns - 1, now_ns + kMs);
-    EXPECT_TRUE(meter.is_probing()) << "an answer to another probe";
+    EXPECT_TRUE(meter.is_probing(now_ns)) << "an answer to another probe";
     meter.on_answer(now_ns, now_ns);
-    EXPECT_FALSE(meter.is_probing());
+    EXPECT_FALSE(meter.is_probing(now_ns));
     EXPECT_EQ(meter.view().bytes_per_s, 0U) << "in no time";
 }
 
