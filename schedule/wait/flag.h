@@ -32,10 +32,14 @@ inline int32_t observe(const int32_t& word, Order order) {
     return shared.load(std::memory_order_acquire);
 }
 
-// A word that only the calling thread, or its dead predecessor, writes.
+// A word of the caller's own process that nobody else writes, or that a dead predecessor wrote.
+// Over shared memory the calling thread alone does. Over UCX two threads of the process do, under
+// the lock of the UcxWorker: the data thread, and the one that receives, which stores what a
+// welcome says of rounds taken over (UcxDispatch::read_welcome) and what arrives.
 inline int32_t observe_own(const int32_t& word) {
-    // Relaxed: no other writer exists, so there is nothing to order against.
-    return std::atomic_ref<int32_t>(const_cast<int32_t&>(word)).load(std::memory_order_relaxed);
+    // Acquire, for readers without that lock. Pairs with publish_seq_cst of read_welcome: who sees
+    // a flag taken over sees the acknowledgement that was stored before it. Free on x86.
+    return observe(word, Order::kAcquire);
 }
 
 // A word that is judged by its value, of a process that may not keep to the protocol. What is
