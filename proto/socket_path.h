@@ -81,6 +81,12 @@ inline std::string runtime_directory() {
     return "/tmp/afd-" + std::to_string(getuid());
 }
 
+// Of an afdd that takes the place of one that has paths.control_socket.
+inline std::string second_control_socket(const InstancePaths& paths) {
+    constexpr std::string_view kEnd = ".sock";
+    return paths.control_socket.substr(0, paths.control_socket.size() - kEnd.size()) + "2.sock";
+}
+
 // The paths of `instance`; touches no file.
 // Errors: kInvalidArgument for a bad name or a path that is too long.
 inline Result<InstancePaths> instance_paths(std::string_view instance) {
@@ -91,14 +97,9 @@ inline Result<InstancePaths> instance_paths(std::string_view instance) {
     paths.client_socket = base + ".sock";
     paths.control_socket = base + ".control.sock";
     paths.lock_file = base + ".lock";
-    AFD_TRY(check_socket_path(paths.control_socket));  // The longest of the three.
+    // The longest of all: an instance that starts can also be upgraded.
+    AFD_TRY(check_socket_path(second_control_socket(paths)));
     return paths;
-}
-
-// Of an afdd that takes the place of one that has paths.control_socket.
-inline std::string second_control_socket(const InstancePaths& paths) {
-    constexpr std::string_view kEnd = ".sock";
-    return paths.control_socket.substr(0, paths.control_socket.size() - kEnd.size()) + "2.sock";
 }
 
 // Errors: kNotFound if there is no such directory, kPermissionDenied if it is not a directory of
