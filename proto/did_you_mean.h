@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The nearest known word to a mistyped one, for the error messages of daemon and clients. It is
-// here because proto/ is the one folder that both see.
+// The nearest known word to a mistyped one, for the error messages of daemon, clients and calls by
+// name. It is here because proto/ is the one folder that all of them see.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,9 +33,13 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
     return cost.back();
 }
 
+// A longer word is no slip, and its distance takes time and memory by the product of both lengths.
+inline constexpr size_t kSlipBytesMax = 64;
+
 // The first of the candidates with the fewest edits from `word`; empty if all need more than a
-// third of its length plus one.
+// third of its length plus one, or `word` is empty or longer than kSlipBytesMax.
 inline std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
+    if (word.empty() || word.size() > kSlipBytesMax) return "";
     std::string best;
     size_t best_distance = word.size() / 3 + 2;
     for (const std::string& candidate : candidates) {
