@@ -93,6 +93,8 @@ Result<CallOptions> options_of(const afd_ops_options& given, afd_ops_call& call)
     CallOptions options;
     options.is_reference = given.is_reference != 0;
     options.memory_max = given.memory_max;
+    options.outputs_given.assign(given.outputs_given,
+                                 given.outputs_given + given.num_outputs_given);
     if (given.numeric_class != nullptr) {
         AFD_TRY(afd::calls::set_numeric_class(given.numeric_class, options));
     }
@@ -150,8 +152,12 @@ const char* afd_ops_name(size_t index) {
 }
 
 const char* afd_ops_describe(const char* name) {
-    const auto found = records().find(std::string_view(name));
-    return found == records().end() ? nullptr : found->second.c_str();
+    try {
+        const auto found = records().find(std::string_view(name));
+        return found == records().end() ? nullptr : found->second.c_str();
+    } catch (const std::exception&) {  // No memory. They are made by the next call.
+        return nullptr;
+    }
 }
 
 const char* afd_ops_class(size_t index) {

@@ -3,12 +3,13 @@
 
 /* afd_ops.h: the operators from C, and from every language that calls C, in two steps.
  *
+ *   const char* attributes = "{\"expert_num\": 8}";
  *   afd_ops_call* call;
  *   afd_ops_error error;
- *   if (afd_ops_query("moe_init_routing_v3", "{\"expert_num\": 8}", tensors, 2, NULL, &call,
- * &error)) return report(error.text);
+ *   int code = afd_ops_query("moe_init_routing_v3", attributes, tensors, 2, NULL, &call, &error);
+ *   if (code != AFD_OPS_OK) return report(error.text);
  *   ... memory for each of afd_ops_num_outputs(call) outputs and for the workspace ...
- *   int code = afd_ops_run(call, outputs, workspace, workspace_bytes, &error);
+ *   code = afd_ops_run(call, outputs, workspace, workspace_bytes, &error);
  *   afd_ops_free(call);
  *
  * The query judges everything that does not take the values of every tensor, and allocates; the run
@@ -29,7 +30,7 @@ extern "C" {
 #endif
 
 /* Raised with every change that a program built against an older header would notice. */
-#define AFD_OPS_INTERFACE 1
+#define AFD_OPS_INTERFACE 2
 
 #define AFD_OPS_RANK_MAX 4
 /* What a workspace must be aligned to, in bytes. */
@@ -72,6 +73,9 @@ typedef struct {
     const char* numeric_class; /* NULL: the processor's best; else a name of afd_ops_class. The
                                 * reference takes bf16 subnormals as a class does that is named. */
     uint64_t memory_max;       /* Bytes that outputs and workspace may need; 0: what can be had. */
+    /* Outputs whose memory there is already, so that it does not count against memory_max. */
+    const char* const* outputs_given;
+    size_t num_outputs_given;
 } afd_ops_options;
 
 typedef struct {
@@ -89,7 +93,7 @@ const char* afd_ops_version(void);
 const char* afd_ops_name(size_t index);
 
 /* An operator's record as JSON, as `afd-op describe NAME --json`; NULL if there is none of this
- * name. Lives as long as the library. */
+ * name, or no memory for it. Lives as long as the library. */
 const char* afd_ops_describe(const char* name);
 
 /* The numeric classes that this processor can run, slowest first. NULL from the end on. */

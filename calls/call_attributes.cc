@@ -2,7 +2,9 @@
 #include "calls/call_attributes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -16,12 +18,14 @@ using ops::AttributeSpec;
 using ops::MemberType;
 using ops::OperatorSpec;
 
+constexpr double kFloatMax = std::numeric_limits<float>::max();
+
 const char* kind_text(MemberType type) {
     switch (type) {
         case MemberType::kInt:
             return "an integer from -2^63 to 2^63 - 1";
         case MemberType::kFloat:
-            return "a number";
+            return "a number of at most 3.4028e38 in magnitude, which fp32 holds";
         case MemberType::kBool:
             return "true or false";
         case MemberType::kInts:
@@ -44,7 +48,8 @@ bool is_of_kind(const nlohmann::json& value, MemberType type) {
         case MemberType::kInt:
             return is_int64(value);
         case MemberType::kFloat:
-            return value.is_number();
+            // What fp32 does not hold would be infinite in the request.
+            return value.is_number() && std::abs(value.get<double>()) <= kFloatMax;
         case MemberType::kBool:
             return value.is_boolean();
         case MemberType::kInts:

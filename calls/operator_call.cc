@@ -143,6 +143,7 @@ Result<std::unique_ptr<OperatorCall>> OperatorCall::make(const RegisteredOperato
     if (options.is_reference && call->reference_ == nullptr) {
         return refuse(*entry.spec, "there is one implementation; leave the reference out");
     }
+    AFD_TRY(call->check_outputs_given());
     AFD_TRY(call->check_memory());
     return call;
 }
@@ -297,11 +298,34 @@ uint64_t OperatorCall::tensor_bytes() const {
     return bytes;
 }
 
+Result<> OperatorCall::check_outputs_given() const {
+    for (const std::string& name : options_.outputs_given) {
+        const TensorSpec* known = spec_->find_tensor(name);
+        if (known != nullptr && !is_read(known->role)) continue;
+        std::vector<TensorSpec> outputs;
+        std::copy_if(spec_->tensors.begin(),
+                     spec_->tensors.end(),
+                     std::back_inserter(outputs),
+                     [](const TensorSpec& tensor) { return !is_read(tensor.role); });
+        return refuse(*spec_,
+                      fmt::format("there is no output {}; there are {}{}",
+                                  ops::excerpt(name),
+                                  names_of(outputs),
+                                  suggestion(name, outputs)));
+    }
+    return {};
+}
+
+bool OperatorCall::is_wanted(const NamedTensor& output) const {
+    return std::ranges::find(options_.outputs_given, output.name) == options_.outputs_given.end();
+}
+
 Result<> OperatorCall::check_memory() const {
     uint64_t total = workspace_bytes_;
     for (const NamedTensor& output : outputs_) {
         const std::optional<uint64_t> bytes = bytes_of_shape(output.view);
-        if (!bytes || __builtin_add_overflow(total, *bytes, &total)) {
+        const uint64_t counted = is_wanted(output) ? bytes.value_or(0) : 0;
+        if (!bytes || __builtin_add_overflow(total, counted, &total)) {
             const SizeSources sources(*spec_, tensors_, attributes_);
             const std::string_view source = sources.of_output(output);
             return refuse(*spec_,
@@ -315,6 +339,7 @@ Result<> OperatorCall::check_memory() const {
     if (total <= most) return {};
     std::string parts = fmt::format("workspace {}", workspace_bytes_);
     for (const NamedTensor& output : outputs_) {
+        if (!is_wanted(output)) continue;
         parts += fmt::format(
             ", {} {} {}", output.name, shape_text(output.view), *bytes_of_shape(output.view));
     }
@@ -335,6 +360,7 @@ std::string OperatorCall::largest_source() const {
     uint64_t most = workspace_bytes_;
     std::string_view source = sources.largest_of(workspace_sources_);
     for (const NamedTensor& output : outputs_) {
+        if (!is_wanted(output)) continue;
         const uint64_t bytes = *bytes_of_shape(output.view);
         const std::string_view its = sources.of_output(output);
         if (its.empty() || (bytes <= most && !source.empty())) continue;

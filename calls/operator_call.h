@@ -51,6 +51,8 @@ struct CallOptions {
     ops::reference::Subnormals subnormals = ops::reference::Subnormals::kKept;
     // Bytes that outputs and workspace may need together; 0: what this process can still get.
     uint64_t memory_max = 0;
+    // Outputs whose memory there is already; it does not count.
+    std::vector<std::string> outputs_given = {};
     ops::Parallel* parallel = nullptr;
 };
 
@@ -159,6 +161,9 @@ class OperatorCall {
     Result<> fill_windows(const ops::TensorSpec& tensor, void* request);
     void fill_attribute(const ops::AttributeSpec& attribute, void* request);
     void returns(void* request);
+    Result<> check_outputs_given() const;
+    // Whether memory for it is still to be had.
+    bool is_wanted(const NamedTensor& output) const;
     Result<> check_memory() const;
     std::string largest_source() const;
 

@@ -126,11 +126,14 @@ class Operator:
             values = value if is_list else [value]
             for each in values:
                 view = _native.view_of(name, each)
-                if self._tensors[name]["role"].startswith("in place") and not view.is_writable:
+                if self.is_in_place(name) and not view.is_writable:
                     raise InvalidArgument(f"{self.__name__}: {name} is read-only; it is written "
                                           "in place", name)
                 views.append((name, view))
         return views
+
+    def is_in_place(self, name: str) -> bool:
+        return self._tensors[name]["role"].startswith("in place")
 
     def results_of(self, outputs: dict):
         if not self.outputs:
@@ -150,8 +153,12 @@ class Call:
                 raise InvalidArgument(f"{operator.__name__}: out has {name}; outputs are "
                                       f"{', '.join(operator.outputs)}", name)
         plain = {name: _plain(name, value) for name, value in attributes.items()}
+        views = operator.views(tensors)
+        self.in_place = [view for name, view in views if operator.is_in_place(name)]
         self._native = _native.OperatorCall(operator.__name__, json.dumps(plain),
-                                            operator.views(tensors), **_options(**options))
+                                            views, **_options(**options),
+                                            outputs_given=[name for name in out
+                                                           if out[name] is not None])
         self._make_outputs(out)
         self.run = self._native.run
 

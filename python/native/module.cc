@@ -58,13 +58,17 @@ void define_calls(py::module_& module) {
                          bool reference,
                          uint32_t num_threads,
                          std::optional<std::string> numeric_class,
-                         uint64_t memory_max) {
+                         uint64_t memory_max,
+                         std::vector<std::string> outputs_given) {
                  return std::make_unique<OperatorCall>(
                      name,
                      attributes,
                      std::move(tensors),
-                     OperatorCall::Options{
-                         reference, num_threads, std::move(numeric_class), memory_max});
+                     OperatorCall::Options{reference,
+                                           num_threads,
+                                           std::move(numeric_class),
+                                           memory_max,
+                                           std::move(outputs_given)});
              }),
              py::arg("name"),
              py::arg("attributes"),
@@ -72,7 +76,8 @@ void define_calls(py::module_& module) {
              py::arg("reference"),
              py::arg("num_threads"),
              py::arg("numeric_class"),
-             py::arg("memory_max"))
+             py::arg("memory_max"),
+             py::arg("outputs_given"))
         .def("outputs",
              [](const OperatorCall& call) {
                  py::list made;

@@ -14,24 +14,43 @@ void check(int code, const afd_ops_error& error) {
     if (code != AFD_OPS_OK) raise(code, error.text, error.parameter);
 }
 
-// Scratch of the calling thread, which grows as needed.
-std::byte* workspace_of(size_t size) {
+// Scratch of the calling thread, which grows as needed. What one large call needed is given back
+// after it.
+class Scratch {
+  public:
+    std::byte* get(size_t bytes) {
+        if (have_bytes_ < bytes) {
+            release();
+            memory_.reset(static_cast<std::byte*>(
+                ::operator new (bytes, std::align_val_t{AFD_OPS_ALIGNMENT})));
+            have_bytes_ = bytes;
+        }
+        return memory_.get();
+    }
+    void end_call() {
+        if (have_bytes_ > kKeptBytesMax) release();
+    }
+
+  private:
+    // More than the calls of a decoding step need; to get and touch it anew takes a call that
+    // needs more a small part of its own time.
+    static constexpr size_t kKeptBytesMax = 256 << 20;
+
     struct Free {
         void operator()(std::byte* memory) const {
             ::operator delete (memory, std::align_val_t{AFD_OPS_ALIGNMENT});
         }
     };
-    thread_local std::unique_ptr<std::byte, Free> memory;
-    thread_local size_t have = 0;
-    if (have < size) {
-        memory.reset();
-        have = 0;
-        memory.reset(
-            static_cast<std::byte*>(::operator new (size, std::align_val_t{AFD_OPS_ALIGNMENT})));
-        have = size;
+    void release() {
+        memory_.reset();
+        have_bytes_ = 0;
     }
-    return memory.get();
-}
+
+    std::unique_ptr<std::byte, Free> memory_;
+    size_t have_bytes_ = 0;
+};
+
+thread_local Scratch scratch;
 
 size_t bytes_of(const afd_ops_tensor& tensor) {
     constexpr size_t kBytes[] = {2, 2, 4, 1, 4, 8, 1, 1};
@@ -52,11 +71,15 @@ OperatorCall::OperatorCall(const std::string& name,
         given.push_back(view.tensor);
         given.back().name = tensor.c_str();
     }
+    std::vector<const char*> outputs_given;
+    for (const std::string& output : options.outputs_given) outputs_given.push_back(output.c_str());
     const afd_ops_options wanted{
         .is_reference = options.is_reference ? 1 : 0,
         .num_threads = options.num_threads,
         .numeric_class = options.numeric_class ? options.numeric_class->c_str() : nullptr,
-        .memory_max = options.memory_max};
+        .memory_max = options.memory_max,
+        .outputs_given = outputs_given.data(),
+        .num_outputs_given = outputs_given.size()};
     afd_ops_call* made = nullptr;
     afd_ops_error error;
     int code = AFD_OPS_OK;
@@ -99,12 +122,13 @@ void OperatorCall::write_to(std::vector<TensorView> outputs) {
 
 void OperatorCall::run() {
     const size_t size = afd_ops_workspace_bytes(call_.get());
-    std::byte* const workspace = workspace_of(size);
+    std::byte* const workspace = scratch.get(size);
     afd_ops_error error;
     int code = AFD_OPS_OK;
     {
         const py::gil_scoped_release released;
         code = afd_ops_run(call_.get(), pointers_.data(), workspace, size, &error);
+        scratch.end_call();
     }
     check(code, error);
 }

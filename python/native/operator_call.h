@@ -21,6 +21,7 @@ class OperatorCall {
         uint32_t num_threads;
         std::optional<std::string> numeric_class;
         uint64_t memory_max;
+        std::vector<std::string> outputs_given;
     };
     struct Output {
         std::string name;

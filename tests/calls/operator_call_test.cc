@@ -142,6 +142,53 @@ TEST(OperatorCall, JudgesMemoryBeforeItIsAllocated) {
     EXPECT_NE(text.find("; memory_max is 1000"), std::string::npos) << text;
 }
 
+// Goal: memory of outputs that the caller has already is not counted once more. Oracle: the limit,
+// below one output and above all the rest; what the message still counts.
+TEST(OperatorCall, CountsNoOutputWhoseMemoryIsThere) {
+    Example example = routing_example();
+    static ops::SerialParallel serial;
+    const auto refusal = [&](uint64_t memory_max, std::vector<std::string> outputs_given) {
+        std::vector<NamedTensor> tensors;
+        for (Given& each : example.given) tensors.push_back(each.tensor());
+        const auto made = OperatorCall::make(*find_operator(example.name),
+                                             tensors,
+                                             example.attributes,
+                                             {.memory_max = memory_max,
+                                              .outputs_given = std::move(outputs_given),
+                                              .parallel = &serial});
+        return made.ok() ? "" : made.error().message;
+    };
+    const std::string all = refusal(1, {});
+    EXPECT_NE(all.find("expanded_x [256, 16] 4096, "), std::string::npos) << all;
+    const std::string rest = refusal(1, {"expanded_x"});
+    EXPECT_EQ(rest.find("expanded_x"), std::string::npos) << rest;
+    const auto total_of = [](const std::string& text) {
+        const size_t at = text.find(" need ");
+        return at == std::string::npos ? 0 : std::stoull(text.substr(at + 6));
+    };
+    EXPECT_EQ(total_of(all), total_of(rest) + 4096);
+    EXPECT_EQ(refusal(total_of(rest), {"expanded_x"}), "");
+    EXPECT_NE(refusal(total_of(rest), {}), "");
+    EXPECT_NE(refusal(0, {"expanded_xs"}).find("there is no output expanded_xs; there are "),
+              std::string::npos);
+}
+
+// Goal: no number becomes infinite on its way into a request. Oracle: the largest of fp32.
+TEST(OperatorCall, RefusesNumbersThatFp32DoesNotHold) {
+    const auto refusal = [](double factor) {
+        std::vector<Given> given = {{"x", DType::kFp32, {4, 8}}};
+        const auto made =
+            call("moe_gating_top_k", given, {{"k", 2}, {"routed_scaling_factor", factor}});
+        return made.ok() ? "" : made.error().message;
+    };
+    EXPECT_EQ(refusal(3.4e38), "");
+    EXPECT_EQ(refusal(-3.4e38), "");
+    EXPECT_EQ(refusal(1e39),
+              "moe_gating_top_k: routed_scaling_factor is 1e+39; it must be a number of at most "
+              "3.4028e38 in magnitude, which fp32 holds");
+    EXPECT_NE(refusal(-1e39).find("routed_scaling_factor is -1e+39; "), std::string::npos);
+}
+
 // Goal: who asks for too much reads which parameter it was, in the text and as error_parameter().
 // Method: one size of a call made huge, for each kind of part that it makes the largest: an output
 // with its name in the shape, the workspace, an output whose shape is a rule ("[R]"), and none.
@@ -234,10 +281,11 @@ TEST(ErrorParameter, IsTheNameThatTheRecordHas) {
     EXPECT_EQ(error_parameter(spec, "out of memory"), "");
 }
 
-TEST(EditDistance, CountsLetters) {
-    EXPECT_EQ(edit_distance("", "abc"), 3u);
-    EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
-    EXPECT_EQ(edit_distance("quant_mode", "quant_mode"), 0u);
+TEST(Suggestion, IsTheNearestName) {
+    const auto& attributes = ops::kMoeInitRoutingV3Spec.attributes;
+    EXPECT_EQ(suggestion("expert_nmu", attributes), "; did you mean expert_num?");
+    EXPECT_EQ(suggestion("bogus", attributes), "");
+    EXPECT_EQ(suggestion(std::string(1000, 'x'), attributes), "");
 }
 
 }  // namespace

@@ -102,6 +102,26 @@ def test_outputs_can_be_the_callers_own_memory():
     assert refused.value.parameter == "expanded_x"
 
 
+def test_the_callers_own_memory_does_not_count_against_the_limit():
+    x, ids = np.ones((64, 1024), np.float32), np.zeros((64, 1), np.int32)
+    mine = np.zeros((64, 1024), np.float32)
+    with pytest.raises(afd.ResourceExhausted, match=r"expanded_x \[64, 1024\] 262144, "):
+        afd.moe_init_routing_v3(x, ids, expert_num=2, memory_max=10000)
+    result = afd.moe_init_routing_v3(x, ids, expert_num=2, memory_max=10000,
+                                     out={"expanded_x": mine})
+    assert result.expanded_x is mine and mine.min() == 1
+    with pytest.raises(afd.ResourceExhausted, match="expanded_x"):
+        afd.moe_init_routing_v3(x, ids, expert_num=2, memory_max=10000, out={"expanded_x": None})
+
+
+@pytest.mark.parametrize("factor", [1e39, -1e39])
+def test_a_number_that_fp32_does_not_hold_is_refused(factor):
+    with pytest.raises(afd.InvalidArgument, match=r"routed_scaling_factor is -?1e\+39; it must be "
+                                                  r"a number of at most 3.4028e38 in") as refused:
+        afd.moe_gating_top_k(np.ones((2, 8), np.float32), k=2, routed_scaling_factor=factor)
+    assert refused.value.parameter == "routed_scaling_factor"
+
+
 def test_an_array_without_axes_is_a_number_as_an_attribute():
     x, ids = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([[1], [0]], np.int32)
     plain = afd.moe_init_routing_v3(x, ids, expert_num=2, active_expert_range=[0, 2])
