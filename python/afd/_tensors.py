@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """bf16 for NumPy, and the arrays of results."""
+import ctypes
+
 import numpy as np
 
 from afd import _native
@@ -46,6 +48,15 @@ def bf16(values) -> BFloat16:
     quiet = ((bits >> 16) | 0x40).astype(np.uint16)
     is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
     return np.where(is_nan, quiet, rounded).reshape(array.shape).view(BFloat16)
+
+
+def bytes_of(view: _native.TensorView) -> np.ndarray:
+    """The memory of a view from its first element to its last, gaps included; not a copy."""
+    if 0 in view.shape:
+        return np.empty(0, np.uint8)
+    last = sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides))
+    size = (last + 1) * np.dtype(_NUMPY[view.dtype]).itemsize
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(view.data), np.uint8)
 
 
 def _to_float32(array: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ Method: the cases that afd-op is held to, called from Python, fast and reference
 the file that afd-op makes of the same tensors, byte by byte. Oracle of the values: NumPy, through
 tests/golden, which holds afd-op to it.
 """
+import functools
 import inspect
 import json
 import os
@@ -199,6 +200,40 @@ def test_timeit_says_bytes_operations_and_rates():
     assert "us of 5; 5384 bytes" in str(timing) and "operations" in str(timing)
     with pytest.raises(ValueError, match="repeat is 0; it must be at least 1"):
         afd.timeit(afd.grouped_matmul_swiglu, x, weight, np.array([8], np.int64), repeat=0)
+
+
+def test_timeit_repeats_the_first_call():
+    """Goal: an operator that changes what it reads is timed with the same work each time. Oracle:
+    memory after one plain call; a second one would take the other micro-batch."""
+    def scheduled(call):
+        context = afd.ScheduleContext.create(
+            session_num=1, micro_batch_num=2, micro_batch_size=3, selected_expert_num=2,
+            expert_num=4, attn_to_ffn_token_size=512, ffn_to_attn_token_size=512)
+        window = np.zeros(context.ffn_window_bytes, np.uint8)
+        control = np.zeros(context.ffn_control_bytes, np.uint8)
+        context.ffn_descriptors(window)[0, :, 0] = 5
+        call(context, window, control, policy="all")
+        return context.ffn.polling_index, bytes(control)
+    assert scheduled(afd.ffn_worker_scheduler)[0] == 1
+    for repeat in (1, 2):
+        assert scheduled(functools.partial(
+            afd.timeit, afd.ffn_worker_scheduler, repeat=repeat)) == scheduled(
+                afd.ffn_worker_scheduler)
+
+
+def resident_bytes():
+    statm = pathlib.Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_scratch_of_a_large_call_is_given_back():
+    x, ids = np.ones((4, 8), np.float32), np.array([[0], [1], [2], [0]], np.int32)
+    many = (1 << 25) + (1 << 22)
+    with pytest.raises(afd.ResourceExhausted, match=r"workspace 30\d{7},"):
+        afd.moe_init_routing_v3(x, ids, expert_num=many, memory_max=1)
+    before = resident_bytes()
+    afd.moe_init_routing_v3(x, ids, expert_num=many)
+    assert resident_bytes() - before < 100 << 20
 
 
 def test_the_stubs_are_current():
