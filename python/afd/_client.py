@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """afd.Client: generate, stream and status over the socket of a running afdd (proto/client.proto)."""
+import contextlib
 import os
 import re
+import reprlib
+import select
 import socket
 import stat
 import struct
@@ -73,6 +76,7 @@ class Client:
         self.resume_id = ""  # Of the generation that was accepted last; empty: not resumable.
         self._next_id = 1
         self._closed = False
+        self._received = bytearray()  # Of answers, from the start of one on.
         where = path or socket_path(instance)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -108,8 +112,10 @@ class Client:
         A connection that still has it loses it. Errors: NotFound, if afdd knows it no longer.
         """
         request = self._request()
-        request.resume.id = resume_id
-        request.resume.received_chunks = received
+        with _judged("resume_id", resume_id):
+            request.resume.id = resume_id
+        with _judged("received", received):
+            request.resume.received_chunks = received
         return self._follow(request)
 
     def _gather(self, stream) -> Generation:
@@ -142,16 +148,18 @@ class Client:
         """
         request = self._request()
         body = request.generate
-        if isinstance(prompt, (str, bytes)):
-            body.text = prompt.encode() if isinstance(prompt, str) else prompt
-        else:
-            body.token_ids.ids.extend(int(token) for token in prompt)
-        body.max_tokens = max_tokens
-        for name, value in (("return_token_ids", return_token_ids), ("ignore_eos", ignore_eos),
-                            ("return_logprobs", return_logprobs),
+        with _judged("prompt", prompt):
+            if isinstance(prompt, (str, bytes)):
+                body.text = prompt.encode() if isinstance(prompt, str) else prompt
+            else:
+                body.token_ids.ids.extend(int(token) for token in prompt)
+        for name, value in (("max_tokens", max_tokens), ("return_token_ids", return_token_ids),
+                            ("ignore_eos", ignore_eos), ("return_logprobs", return_logprobs),
                             ("prompt_logprobs", prompt_logprobs)):
-            setattr(body, name, value)
-        body.resumable_ms = round(resumable * 1000)
+            with _judged(name, value):
+                setattr(body, name, value)
+        with _judged("resumable", resumable):
+            body.resumable_ms = round(resumable * 1000)
         _set_sampling(body.sampling, sampling)
         return self._follow(request)
 
@@ -176,10 +184,8 @@ class Client:
         request = self._request()
         for name, value in (("attention_workers", attention_workers),
                             ("ffn_workers", ffn_workers), ("stop_first", stop_first)):
-            try:
+            with _judged(name, value):
                 setattr(request.resize, name, value)
-            except (TypeError, ValueError) as error:
-                raise InvalidArgument(f"{name} is {value!r}: {error}", name) from error
         request.resize.SetInParent()
         return self._change(request, on_progress)
 
@@ -234,13 +240,19 @@ class Client:
                 self._cancel(request.request_id)
 
     def _cancel(self, target: int) -> None:
-        """Ends a generation and takes what is still coming of it."""
+        """Ends a generation and takes what is still coming of it.
+
+        Raises no Error: what made the caller give up is told, not what came of that.
+        """
         request = self._request()
         request.cancel.target = target
-        self._send(request)
         deadline = time.monotonic() + min(self.timeout, 10.0)
-        while self._answer(target, deadline).WhichOneof("body") != "finished":
-            pass
+        try:
+            self._send(request)
+            while self._answer(target, deadline).WhichOneof("body") != "finished":
+                pass
+        except Error:
+            pass  # It ended by itself, or with the connection, which the next request finds out.
 
     def _send(self, request) -> None:
         data = request.SerializeToString()
@@ -248,43 +260,75 @@ class Client:
             raise InvalidArgument(f"a request of {len(data)} bytes; afdd takes at most "
                                   f"{FRAME_BYTES_MAX}; shorten the prompt", "prompt")
         try:
-            self._socket.settimeout(self.timeout)
-            self._socket.sendall(struct.pack("<I", len(data)) + data)
+            with self._in_step():
+                self._socket.settimeout(self.timeout)
+                self._socket.sendall(struct.pack("<I", len(data)) + data)
         except OSError as error:
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
 
     def _answer(self, request_id: int, deadline: float):
         """The next answer to that request; those to others, which were given up, are dropped."""
         while True:
-            size, = struct.unpack("<I", self._read(4, deadline))
-            if size > FRAME_BYTES_MAX:
-                self.close()
-                raise Unavailable(f"a message of {size} bytes was announced; is this the socket "
-                                  "of an afdd?")
-            answer = self._messages["Response"].FromString(self._read(size, deadline))
+            while (frame := self._take_frame()) is None:
+                self._receive(deadline)
+            answer = self._messages["Response"].FromString(frame)
             if answer.request_id not in (0, request_id):
                 continue
             if answer.WhichOneof("body") == "error":
                 raise error_of(answer.error.code, answer.error.message)
             return answer
 
-    def _read(self, size: int, deadline: float) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            try:
-                self._socket.settimeout(max(left, 0.001))
-                part = self._socket.recv(size - len(data))
-            except TimeoutError:
-                self.close()  # Half a message may be on its way.
-                raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s") from None
-            except OSError as error:
-                raise Unavailable(f"the connection to afdd is gone: {error}") from error
-            if not part:
-                raise Unavailable("afdd closed the connection before all answers came; it was "
-                                  "stopped or has crashed, see its log")
-            data += part
-        return bytes(data)
+    def _take_frame(self) -> bytes | None:
+        """The next message, if all of it is here."""
+        if len(self._received) < 4:
+            return None
+        size, = struct.unpack_from("<I", self._received)
+        if size > FRAME_BYTES_MAX:
+            self.close()
+            raise Unavailable(f"a message of {size} bytes was announced; is this the socket "
+                              "of an afdd?")
+        if len(self._received) < 4 + size:
+            return None
+        frame = bytes(self._received[4:4 + size])
+        del self._received[:4 + size]
+        return frame
+
+    def _receive(self, deadline: float) -> None:
+        """Waits for bytes of an answer and keeps them; an interrupted wait has lost none."""
+        before = len(self._received)
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            is_readable = bool(poll.poll(max(deadline - time.monotonic(), 0.001) * 1000))
+            if is_readable:
+                with self._in_step():
+                    self._received += self._socket.recv(1 << 16)
+        except (OSError, ValueError) as error:  # ValueError: it is closed.
+            raise Unavailable(f"the connection to afdd is gone: {error}") from error
+        if not is_readable:
+            self.close()  # What is being generated for it ends.
+            raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s")
+        if len(self._received) == before:
+            raise Unavailable("afdd closed the connection before all answers came; it was "
+                              "stopped or has crashed, see its log")
+
+    @contextlib.contextmanager
+    def _in_step(self):
+        """Closes the connection if what is inside is interrupted: nobody knows where it stands."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+
+@contextlib.contextmanager
+def _judged(name: str, value: Any):
+    """Whatever is wrong with the value is an error of the argument."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{name} is {reprlib.repr(value)}: {error}", name) from error
 
 
 def _is_repeated(field) -> bool:
@@ -306,7 +350,7 @@ def _set_sampling(message, given: dict) -> None:
         if name not in fields:
             raise InvalidArgument(f"there is no setting {name}; there are "
                                   f"{', '.join(sorted(fields))}", name)
-        try:
+        with _judged(name, value):
             if _is_repeated(fields[name]):
                 target = getattr(message, name)
                 is_message = fields[name].message_type is not None
@@ -320,5 +364,3 @@ def _set_sampling(message, given: dict) -> None:
                 target.CopyFrom(type(target)(**value))
             else:
                 setattr(message, name, value)
-        except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"{name} is {value!r}: {error}", name) from error

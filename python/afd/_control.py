@@ -24,17 +24,30 @@ class ControlChannel:
         self.fds: list[int] = []
         self.is_shut_down = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        deadline = time.monotonic() + timeout
         try:
+            self._limit_sends(timeout)
             self._connect(path)
             self.send(hello={"role": role, "index": index, "pid": os.getpid(), "version": VERSION})
-            self.welcome = self._await_welcome(time.monotonic() + timeout)
+            self._limit_sends(0)
+            self.welcome = self._await_welcome(deadline)
         except BaseException:
             self.close()
             raise
 
+    def _limit_sends(self, seconds: float) -> None:
+        """0: no limit. The kernel's own, since it counts for connect() too; Python's would find a
+        socket whose queue is full refused at once."""
+        micros = max(round(seconds * 1e6), 1) if seconds else 0
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
+                                struct.pack("@ll", *divmod(micros, 1_000_000)))
+
     def _connect(self, path: str) -> None:
         try:
             self._socket.connect(path)
+        except BlockingIOError:
+            raise DeadlineExceeded(f"afdd at {path} took no connection in time: others wait before "
+                                   "this one; is it stopped?") from None
         except OSError as error:
             kind = NotFound if isinstance(error, FileNotFoundError) else Unavailable
             raise kind(f"cannot connect to afdd at {path}: {error.strerror or error}; is the "

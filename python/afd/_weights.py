@@ -25,8 +25,8 @@ def read_tensors(directory) -> dict[str, np.ndarray]:
 
 
 def _tensors_of(file: pathlib.Path):
-    data = np.memmap(file, np.uint8, "r")
     try:
+        data = np.memmap(file, np.uint8, "r")
         size = int(data[:8].view("<u8")[0])
         if size > _HEADER_BYTES_MAX:
             raise ValueError(f"a header of {size} bytes is announced")

@@ -4,9 +4,11 @@
 What a real afdd answers is the business of tests/integration; here: what is sent, how streams end,
 and what every failure becomes. Oracle: the script.
 """
+import signal
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
@@ -136,6 +138,73 @@ def test_a_stream_that_is_closed_is_cancelled_and_the_next_request_is_clean(serv
     assert client.generate("y").text == "einmal!"
 
 
+@pytest.fixture
+def interrupt():
+    """Raises KeyboardInterrupt in this thread, as Ctrl-C does; called from another one."""
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(main, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_leaves_the_connection_in_step(serve, interrupt):
+    """Method: half of a chunk is here and read when the signal comes; the rest comes later."""
+    def frame_of(request_id):
+        data = server.messages["Response"](
+            request_id=request_id, chunk={"text": "x" * 1000}).SerializeToString()
+        return struct.pack("<I", len(data)) + data
+
+    def answer(request):
+        kind = request.WhichOneof("body")
+        if kind == "generate" and len(server.requests) == 1:
+            yield {"accepted": {}}
+            yield frame_of(request.request_id)[:500]
+            time.sleep(0.1)
+            interrupt()
+        elif kind == "cancel":
+            yield frame_of(request.cancel.target)[500:]
+            yield {"finished": {"reason": 3}, "request_id": request.cancel.target}
+            yield {"done": {}}
+        else:
+            yield from three_chunks(request)
+    client, server = serve(answer)
+    with pytest.raises(KeyboardInterrupt):
+        next(client.stream("x"))
+    assert client.generate("y").text == "einmal!"
+
+
+def test_an_interrupt_is_not_hidden_by_what_the_cancel_finds(serve, interrupt):
+    def answer(request):
+        if request.WhichOneof("body") == "cancel":
+            yield None  # The connection ends.
+        yield {"accepted": {}}
+        time.sleep(0.1)
+        interrupt()
+    client, _ = serve(answer)
+    with pytest.raises(KeyboardInterrupt):
+        next(client.stream("x"))
+    with pytest.raises(afd.Unavailable):
+        client.generate("y")
+
+
+def test_a_cancelled_stream_may_end_with_an_error(serve):
+    def answer(request):
+        if request.WhichOneof("body") == "cancel":
+            yield {"error": {"code": 6, "message": "a worker died"},
+                   "request_id": request.cancel.target}
+            yield {"done": {}}
+        elif len(server.requests) == 1:
+            yield {"accepted": {}}
+            yield {"chunk": {"text": "a"}}
+        else:
+            yield from three_chunks(request)
+    client, server = serve(answer)
+    stream = client.stream("x")
+    assert next(stream).text == "a"
+    stream.close()
+    assert client.generate("y").text == "einmal!"
+
+
 def test_status_is_plain_python(serve):
     client, _ = serve(three_chunks)
     status = client.status()
@@ -182,6 +251,28 @@ def test_settings_are_judged_before_they_are_sent(serve):
     with pytest.raises(ValueError, match="temperature is 'hot': "):
         client.generate("x", temperature="hot")
     assert not server.requests
+
+
+@pytest.mark.parametrize("call, parameter", [
+    (lambda client: client.stream("x", max_tokens=-1), "max_tokens"),
+    (lambda client: client.stream("x", max_tokens=2 ** 32), "max_tokens"),
+    (lambda client: client.stream("x", ignore_eos="yes"), "ignore_eos"),
+    (lambda client: client.stream("x", resumable=float("inf")), "resumable"),
+    (lambda client: client.stream("x", resumable=-1.0), "resumable"),
+    (lambda client: client.stream("a lone \udcff"), "prompt"),
+    (lambda client: client.stream([1, -1]), "prompt"),
+    (lambda client: client.stream(["one"] * 1000), "prompt"),
+    (lambda client: client.stream(7), "prompt"),
+    (lambda client: client.resume_stream("abcd", received=-1), "received"),
+    (lambda client: client.resume_stream(7), "resume_id")])
+def test_arguments_that_no_request_holds_are_named(serve, call, parameter):
+    client, server = serve(three_chunks)
+    with pytest.raises(afd.InvalidArgument, match=f"^{parameter} is ") as refused:
+        call(client)
+    assert refused.value.parameter == parameter
+    assert len(str(refused.value)) < 300
+    assert client.generate("y").text == "einmal!"
+    assert len(server.requests) == 1
 
 
 def test_where_an_instance_listens(monkeypatch, tmp_path):
