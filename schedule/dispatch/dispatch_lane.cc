@@ -19,8 +19,7 @@ DispatchLane::DispatchLane(DispatchTransport& transport,
       // Any start would do: choose_round() tries numbers until one stands nowhere (R1). This one
       // makes the first try succeed in nearly every case.
       round_(transport.descriptor_flag(0, micro_batch)),
-      voided_(num_ranks_, 0),
-      is_back_(num_ranks_, 0),
+      voids_(num_ranks_),
       has_rows_(num_ranks_, 0),
       ids_(num_ranks_ * slots_per_rank_, kMaskedId),
       is_used_(slots_per_rank_, 0) {
@@ -83,10 +82,23 @@ void DispatchLane::occupy(uint32_t token_idx, uint32_t k, uint32_t rank) {
 }
 
 bool DispatchLane::may_store_to(uint32_t rank) {
-    if (voided_[rank] == 0 || is_back_[rank] != 0) return true;
+    VoidState& state = voids_[rank].state;
+    if (state != VoidState::kOpen) return true;
     const int32_t stands = transport_->descriptor_flag(rank, micro_batch_);
-    is_back_[rank] = is_acknowledged(rank, stands, Order::kAcquire);
-    return is_back_[rank] != 0;
+    if (is_acknowledged(rank, stands, Order::kAcquire)) state = VoidState::kBack;
+    return state == VoidState::kBack;
+}
+
+void DispatchLane::begin_void(uint32_t rank, int32_t flag) {
+    end_void(rank);
+    if (flag == 0) return;
+    voids_[rank] = {VoidState::kOpen, flag};
+    ++num_voids_;
+}
+
+void DispatchLane::end_void(uint32_t rank) {
+    if (voids_[rank].state != VoidState::kNone) --num_voids_;
+    voids_[rank] = {};
 }
 
 void DispatchLane::assert_may_store_to(uint32_t rank) {
@@ -95,7 +107,7 @@ void DispatchLane::assert_may_store_to(uint32_t rank) {
         "micro-batch %u: rank %u has not acknowledged round %d, which was voided there (R12)",
         micro_batch_,
         rank,
-        voided_[rank]);
+        voids_[rank].flag);
 }
 
 void DispatchLane::use(ExpertReplica target, uint32_t token_idx, uint32_t k) {
@@ -135,7 +147,7 @@ int32_t DispatchLane::publish(DispatchMode mode) {
     });
     AFD_CRASH_POINT("dispatch.rows_stored");
     for (const uint32_t rank : published_ranks_) {
-        set_voided(rank, 0);
+        end_void(rank);
         transport_->publish(rank, micro_batch_, layer_id_, ids_of(rank), round_);
         AFD_CRASH_POINT("dispatch.published_to_a_rank");
     }
@@ -209,7 +221,7 @@ bool DispatchLane::fence(uint32_t rank) {
     const int32_t flag = transport_->descriptor_flag(rank, micro_batch_);
     if (!transport_->can_fence() || is_let_go(rank, flag, Order::kAcquire)) return false;
     transport_->fence(rank, micro_batch_);
-    set_voided(rank, flag);
+    begin_void(rank, flag);
     return true;
 }
 
@@ -226,17 +238,17 @@ void DispatchLane::ask_void(uint32_t rank, int32_t round) {
 void DispatchLane::answer_void(uint32_t rank, int32_t round, bool is_granted) {
     if (rank != asked_rank_ || round != asked_round_) return;
     asked_rank_ = kAnyRank;
-    if (is_granted) set_voided(rank, round);
+    if (is_granted) begin_void(rank, round);
 }
 
 bool DispatchLane::is_voided() const {
     if (!was_published_) return false;
-    const auto is_void_at = [this](uint32_t rank) { return voided_[rank] == round_; };
-    const bool is_any_void = std::ranges::any_of(published_ranks_, is_void_at);
+    const bool is_any_void = std::ranges::any_of(
+        published_ranks_, [this](uint32_t rank) { return is_void_at(rank, round_); });
     const int32_t* flags = transport_->result_flags(micro_batch_);
     for (size_t i = num_decided_; is_any_void && i < slots_.size(); ++i) {
         const uint32_t rank = slots_[i].rank;
-        if (rank != kAnyRank && !is_void_at(rank)) continue;
+        if (rank != kAnyRank && !is_void_at(rank, round_)) continue;
         if (!carries_round(observe(flags[slots_[i].index], Order::kAcquire), round_)) return true;
     }
     return false;

@@ -132,7 +132,7 @@ class DispatchLane {
     bool may_store_to(uint32_t rank);
 
     // Whether there may be ranks that rows may not go to. REQUIRES: may_store().
-    bool has_voids() const { return num_voided_ > 0; }
+    bool has_voids() const { return num_voids_ > 0; }
 
     // What the lane waits for now, if for anything (R7).
     std::optional<WaitInfo> wait_info() const;
@@ -161,21 +161,31 @@ class DispatchLane {
         uint32_t rank;   // Or kAnyRank.
     };
 
+    // What became of a rank at which a round was voided or fenced off (R12).
+    enum class VoidState : uint8_t {
+        kNone,  // Nothing was, since the last publication there.
+        kOpen,  // The rank may still say something of it: nothing is stored there.
+        kBack,  // It was seen to acknowledge what stood there then; that lasts.
+    };
+    struct Void {
+        VoidState state = VoidState::kNone;
+        int32_t flag = 0;  // What stood there; of kNone 0, the flag of a lane never used.
+    };
+
     std::span<int32_t> ids_of(uint32_t rank);
-    void set_voided(uint32_t rank, int32_t flag) {
-        num_voided_ = num_voided_ + (flag != 0) - (voided_[rank] != 0);
-        voided_[rank] = flag;
-        is_back_[rank] = 0;
-    }
+    void begin_void(uint32_t rank, int32_t flag);
+    void end_void(uint32_t rank);
     void occupy(uint32_t token_idx, uint32_t k, uint32_t rank);
     void assert_may_store_to(uint32_t rank);
     bool stands(int32_t round) const;
     bool is_refused() const;
     bool is_acknowledged(uint32_t rank, int32_t round, Order order) const;
+    // Whether the lane goes on without the rank's acknowledgement of the round.
+    bool is_void_at(uint32_t rank, int32_t round) const { return voids_[rank].flag == round; }
     // Whether nothing of the round can be executed at `rank` any more: of the last one that was
     // published there, or of what a predecessor left.
     bool is_let_go(uint32_t rank, int32_t round, Order order) const {
-        return voided_[rank] == round || is_acknowledged(rank, round, order);
+        return is_void_at(rank, round) || is_acknowledged(rank, round, order);
     }
     bool is_taken_over(uint32_t rank, Order order) const;
     bool is_done_with(uint32_t rank, Order order) const;
@@ -196,10 +206,8 @@ class DispatchLane {
     size_t num_acknowledged_ = 0;  // Prefix of published_ranks_ that acknowledged (R4).
     size_t num_decided_ = 0;       // Prefix of slots_ that carry the round.
     std::vector<uint32_t> published_ranks_;
-    // [F], the flag that was voided or fenced off there last; 0: none stands.
-    std::vector<int32_t> voided_;
-    std::vector<uint8_t> is_back_;    // [F], that it was seen to acknowledge what stood there then.
-    uint32_t num_voided_ = 0;         // Of them, not 0.
+    std::vector<Void> voids_;         // [F]
+    uint32_t num_voids_ = 0;          // Of them, not kNone.
     uint32_t asked_rank_ = kAnyRank;  // Where afdd was asked to void a round, which is
     int32_t asked_round_ = 0;         // this one. kAnyRank: nowhere.
     std::vector<uint8_t> has_rows_;   // [F]
