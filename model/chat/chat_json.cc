@@ -3,36 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/chat/ordered_json.h"
+#include "model/chat/chat_text.h"
+#include "model/checkpoint/ordered_json.h"
 #include "proto/failure.h"
 
 namespace afd::model {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-void write(const OrderedJson& json, std::string& out) {
-    const bool is_object = json.is_object();
-    if (!is_object && !json.is_array()) {
-        out += json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-        return;
-    }
-    out += is_object ? '{' : '[';
-    bool is_first = true;
-    for (const auto& [key, value] : json.items()) {
-        if (!is_first) out += ", ";
-        is_first = false;
-        if (is_object) out += OrderedJson(key).dump() + ": ";
-        write(value, out);
-    }
-    out += is_object ? '}' : ']';
-}
-
-std::string spaced(const OrderedJson& json) {
-    std::string out;
-    write(json, out);
-    return out;
-}
 
 std::string text_member(const OrderedJson& object, const char* key) {
     const auto at = object.find(key);
@@ -43,7 +21,7 @@ std::string text_member(const OrderedJson& object, const char* key) {
 
 Result<std::string> spaced_json(const std::string& text, const std::string& what) {
     AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
-    return spaced(json);
+    return spaced_text(json);
 }
 
 Result<ToolFunction> tool_function(const std::string& text, const std::string& what) {
@@ -57,8 +35,16 @@ Result<ToolFunction> tool_function(const std::string& text, const std::string& w
         return invalid_argument("{}: its function has no name", with(what));
     }
     const auto parameters = at->find("parameters");
-    if (parameters != at->end()) function.parameters = spaced(*parameters);
+    if (parameters != at->end()) function.parameters = spaced_text(*parameters);
     return function;
+}
+
+Result<std::string> call_arguments(std::string_view text) {
+    text = strip(text);
+    if (text.empty()) return std::string("{}");
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
+    if (json.is_object()) return std::string(text);
+    return invalid_argument("arguments are no object");
 }
 
 Result<JsonCall> json_call(const std::string& text) {
@@ -68,7 +54,9 @@ Result<JsonCall> json_call(const std::string& text) {
     if (call.name.empty() || arguments == json.end()) {
         return invalid_argument("the call has no name or no arguments");
     }
-    call.arguments = arguments->is_string() ? arguments->get<std::string>() : spaced(*arguments);
+    const std::string written =
+        arguments->is_string() ? arguments->get<std::string>() : spaced_text(*arguments);
+    AFD_ASSIGN(call.arguments, call_arguments(written));
     return call;
 }
 

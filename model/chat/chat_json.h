@@ -5,6 +5,7 @@
 // with ensure_ascii=False: a blank behind each comma and colon, keys in their order.
 
 #include <string>
+#include <string_view>
 
 #include "proto/status.h"
 
@@ -23,8 +24,13 @@ struct ToolFunction {
 // Errors: kInvalidArgument, beginning with `what`.
 Result<ToolFunction> tool_function(const std::string& text, const std::string& what);
 
-// A call as {"name": ..., "arguments": ...}; the arguments as spaced JSON, or as they are if they
-// are a text. Errors: kInvalidArgument.
+// The arguments of a call as a model has written them, without blanks around; of blank ones "{}".
+// What this takes every template renders again. Errors: kInvalidArgument: no JSON object, or beyond
+// a limit of ordered_json.h.
+Result<std::string> call_arguments(std::string_view text);
+
+// A call as {"name": ..., "arguments": ...}; the arguments as spaced JSON, or, if they are a text,
+// as it is. Errors: kInvalidArgument: no such object, or as call_arguments().
 struct JsonCall {
     std::string name;
     std::string arguments;

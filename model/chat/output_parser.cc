@@ -14,9 +14,16 @@ constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\n\r";
 constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 
-// name, then the block of JSON that the format puts behind it.
+constexpr std::string_view kNameEnd = "<｜tool▁sep｜>";
+
+std::optional<ChatEvent> call_of(std::string_view name, std::string_view arguments) {
+    const Result<std::string> read = call_arguments(arguments);
+    if (!read.ok()) return std::nullopt;
+    return ChatEvent{ChatEvent::Kind::kToolCall, read.value(), std::string(strip(name))};
+}
+
+// The type, the name, then the block of JSON that the format puts behind it.
 std::optional<ChatEvent> read_deepseek_v3(std::string_view body) {
-    constexpr std::string_view kNameEnd = "<｜tool▁sep｜>";
     constexpr std::string_view kOpen = "```json\n";
     constexpr std::string_view kClose = "```";
     const size_t separator = body.find(kNameEnd);
@@ -26,18 +33,14 @@ std::optional<ChatEvent> read_deepseek_v3(std::string_view body) {
     const size_t close = body.rfind(kClose);
     if (open == std::string_view::npos || close < open + kOpen.size()) return std::nullopt;
     const size_t begin = open + kOpen.size();
-    return ChatEvent{ChatEvent::Kind::kToolCall,
-                     std::string(strip(body.substr(begin, close - begin))),
-                     std::string(strip(body.substr(0, open)))};
+    return call_of(body.substr(0, open), body.substr(begin, close - begin));
 }
 
+// Its name, then JSON.
 std::optional<ChatEvent> read_deepseek_v31(std::string_view body) {
-    constexpr std::string_view kNameEnd = "<｜tool▁sep｜>";
     const size_t separator = body.find(kNameEnd);
     if (separator == std::string_view::npos) return std::nullopt;
-    return ChatEvent{ChatEvent::Kind::kToolCall,
-                     std::string(strip(body.substr(separator + kNameEnd.size()))),
-                     std::string(strip(body.substr(0, separator)))};
+    return call_of(body.substr(0, separator), body.substr(separator + kNameEnd.size()));
 }
 
 std::optional<ChatEvent> read_call(ToolSyntax syntax, std::string_view body) {

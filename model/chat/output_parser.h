@@ -7,8 +7,9 @@
 // Events depend on the text alone: whatever parts it comes in, they are the same, but for how a run
 // of one kind of text is cut. Text that may become a mark (<think>, <tool_call>) is held back, and
 // so are blanks and line breaks beside a mark, which belong to it and not to the text. A call is
-// told when it is whole. What looks like one and cannot be read is content, marks included. Text
-// costs what its bytes do, however long it is held back.
+// told when it is whole and its arguments are a JSON object (blank ones are an empty one). What
+// looks like one and cannot be read is content, marks included. Text costs what its bytes do,
+// however long it is held back.
 //
 // The marks of DeepSeek's calls and of channels are special tokens: ask for them
 // (Generate.keep_special_tokens).

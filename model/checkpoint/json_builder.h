@@ -24,6 +24,9 @@ struct JsonLimits {
     size_t values = SIZE_MAX;  // In all: each object, array, text, number, true, false and null.
     // Else the last of equal keys stays, as with most parsers.
     bool refuses_repeated_keys = false;
+    // A whole number that 64 bits do not hold is a binary value of its digits, else the nearest
+    // double.
+    bool keeps_long_integers = false;
     // Of the outermost object only this member is kept; the others are passed over and neither
     // counted nor kept. Empty: all.
     std::string only_member = {};
@@ -38,8 +41,12 @@ class JsonBuilder {
     bool boolean(bool value) { return put(Json(value)); }
     bool number_integer(typename Json::number_integer_t value) { return put(Json(value)); }
     bool number_unsigned(typename Json::number_unsigned_t value) { return put(Json(value)); }
-    bool number_float(typename Json::number_float_t value, const std::string&) {
-        return put(Json(value));
+    // Also of a whole number that 64 bits do not hold, with the text that it was.
+    bool number_float(typename Json::number_float_t value, const std::string& text) {
+        using Digits = typename Json::binary_t::container_type;
+        const bool is_whole = text.find_first_of(".eE") == std::string::npos;
+        if (!limits_.keeps_long_integers || !is_whole) return put(Json(value));
+        return put(Json::binary(Digits(text.begin(), text.end())));
     }
     bool string(std::string& value) { return put(Json(std::move(value))); }
     bool binary(typename Json::binary_t& value) { return put(Json(std::move(value))); }

@@ -54,7 +54,7 @@ ALLOWED_INCLUDES = {
                      "model/tokenizer"),
     "model/decoder": "proto ops model/attention model/checkpoint model/family model/weight_cache",
     "model/reference": "proto ops model",
-    "model/grammar": "proto model/tokenizer",
+    "model/grammar": "proto model/checkpoint model/tokenizer",
     "model/sampling": "proto ops",
     "daemon/program": "proto",
     "daemon/loop": "proto daemon/program",

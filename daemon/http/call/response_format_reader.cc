@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "model/chat/ordered_json.h"
+#include "model/checkpoint/ordered_json.h"
 
 namespace afd::daemon {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/chat/call_form.h"
-#include "model/chat/ordered_json.h"
+#include "model/checkpoint/ordered_json.h"
 #include "model/grammar/response_program.h"
 
 namespace afd::daemon {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/model/chat/chat_fixture.h"
+
 namespace afd::model {
 namespace {
 
@@ -123,6 +125,70 @@ TEST(OutputParser, WhatCannotBeReadAsACallIsContent) {
     const std::string deep =
         "<tool_call>{\"name\": \"f\", \"arguments\": " + std::string(100'000, '[') + "</tool_call>";
     EXPECT_EQ(parsed(kQwen, {deep}), std::vector<ChatEvent>{said(deep)});
+}
+
+// A call of `syntax` with these arguments.
+std::string call_text(ToolSyntax syntax, const std::string& arguments) {
+    const CallForm form = call_form(syntax);
+    std::string text;
+    for (const CallPart& part : form.before) text += part.text;
+    text += "f";
+    for (const CallPart& part : form.between) text += part.text;
+    text += arguments;
+    for (const CallPart& part : form.behind) text += part.text;
+    return text;
+}
+
+// Goal: what is told as a call has arguments that a client can parse, and that every template takes
+// again when it comes back. Method: arguments that are an object, none, and something else, in each
+// syntax. Oracle: the events; render() of a conversation with the call that was told.
+TEST(OutputParser, ArgumentsThatAreNoObjectAreNoCall) {
+    struct Arguments {
+        const char* written;
+        const char* told;  // Null: no call.
+    };
+    const Arguments kArguments[]{
+        {R"({"id": 123456789012345678901234567890})", R"({"id": 123456789012345678901234567890})"},
+        {"{}", "{}"},
+        {"I would paint it", nullptr},
+        {R"("x")", nullptr},
+        {"[1]", nullptr},
+        {"null", nullptr},
+        {R"({"a": 1} and so on)", nullptr},
+        {R"({"a": 1)", nullptr},
+    };
+    const std::unique_ptr<const ChatTemplate> qwen =
+        chosen("<|im_start|> enable_thinking <tool_response>");
+    for (const ToolSyntax syntax :
+         {ToolSyntax::kJson, ToolSyntax::kDeepSeekV3, ToolSyntax::kDeepSeekV31}) {
+        for (const Arguments& arguments : kArguments) {
+            const std::string text = call_text(syntax, arguments.written);
+            const std::vector<ChatEvent> events = parsed_in_parts({.tools = syntax}, text);
+            if (arguments.told == nullptr) {
+                for (const ChatEvent& event : events) EXPECT_EQ(event.kind, Kind::kContent) << text;
+                EXPECT_THAT(events, testing::Not(testing::IsEmpty())) << text;
+                continue;
+            }
+            ASSERT_THAT(events, ElementsAre(call("f", arguments.told))) << text;
+            const auto rendered =
+                qwen->render({{user("Go"), calling("", {{"1", "f", events[0].text}})}});
+            EXPECT_TRUE(rendered.ok()) << rendered.error().message;
+        }
+    }
+    // Blank ones.
+    EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kDeepSeekV3},
+                                call_text(ToolSyntax::kDeepSeekV3, " \n")),
+                ElementsAre(call("f", "{}")));
+    EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kDeepSeekV31},
+                                call_text(ToolSyntax::kDeepSeekV31, "")),
+                ElementsAre(call("f", "{}")));
+    EXPECT_THAT(
+        parsed_in_parts({.tools = ToolSyntax::kJson}, call_text(ToolSyntax::kJson, R"(" ")")),
+        ElementsAre(call("f", "{}")));
+    // An object that is written as a text is one.
+    EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kJson},
+                                call_text(ToolSyntax::kJson, R"("{\"a\":1}")")),
+                ElementsAre(call("f", R"({"a":1})")));
 }
 
 TEST(OutputParser, CallWhoseEndIsMissingCountsIfItIsWhole) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/chat/ordered_json.h"
+#include "model/checkpoint/ordered_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,6 +45,21 @@ TEST(OrderedJson, KeepsMembersInTheirOrderAndValuesAsTheyAre) {
     EXPECT_EQ(parse_ordered_json(text, "x").value().dump(), text);
     EXPECT_EQ(parse_ordered_json("3", "x").value(), 3);
     EXPECT_EQ(parse_ordered_json(R"({"a":1,"b":2,"a":3})", "x").value().dump(), R"({"a":3,"b":2})");
+}
+
+// Goal: a whole number is its digits, however many. Oracle: the text, and that of Python's json.
+TEST(OrderedJson, KeepsTheDigitsOfLongIntegers) {
+    const std::string text = R"({"a":[18446744073709551616,-9223372036854775809],)"
+                             R"("b":{"c":123456789012345678901234567890}})";
+    const auto json = parse_ordered_json(text, "x").value();
+    EXPECT_EQ(compact_text(json), text);
+    EXPECT_EQ(spaced_text(json),
+              R"({"a": [18446744073709551616, -9223372036854775809], )"
+              R"("b": {"c": 123456789012345678901234567890}})");
+    EXPECT_TRUE(is_long_integer(json["a"][0]));
+    // What fits, and what has a fraction, is a number as any other.
+    EXPECT_EQ(parse_ordered_json("18446744073709551615", "x").value(), UINT64_MAX);
+    EXPECT_EQ(compact_text(parse_ordered_json("[1.5,1e3]", "x").value()), "[1.5,1000.0]");
 }
 
 // The square of a limit is what an object may cost, so each limit is one: at it all is well, and

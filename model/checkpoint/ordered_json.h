@@ -5,6 +5,10 @@
 // an answer: schemas, tools, arguments. nlohmann::ordered_json finds a key by looking at each
 // member before it, so that an object costs the square of its members: one request could keep a
 // process busy for minutes. Hence the limits.
+//
+// A whole number is what its digits say, however many they are: what a client or a model wrote as
+// an id comes out as that id. One that 64 bits do not hold is a value of its own kind, which dump()
+// does not know: write with the functions below.
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
@@ -27,5 +31,12 @@ Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const s
 Result<nlohmann::ordered_json> parse_ordered_member(std::string_view text,
                                                     const std::string& name,
                                                     const std::string& what);
+
+bool is_long_integer(const nlohmann::ordered_json& json);
+
+// `json`, which one of these has parsed or that was made of such, as text: without blanks, or as
+// Python's json.dumps with ensure_ascii=False writes it, with one behind each comma and colon.
+std::string compact_text(const nlohmann::ordered_json& json);
+std::string spaced_text(const nlohmann::ordered_json& json);
 
 }  // namespace afd::model
