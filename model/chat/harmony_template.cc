@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "model/chat/chat_text.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -37,7 +38,7 @@ Result<ChatPrompt> HarmonyTemplate::render(const Conversation& conversation) con
     const std::string effort = conversation.effort.empty() ? "medium" : conversation.effort;
     if (effort != "low" && effort != "medium" && effort != "high") {
         return invalid_argument("reasoning_effort = '{}': must be low, medium or high",
-                                with(effort.substr(0, 100)));
+                                with(start_of(effort, 100)));
     }
     ChatPrompt prompt;
     render_message(

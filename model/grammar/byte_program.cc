@@ -31,10 +31,9 @@ ByteProgram::Node ByteProgram::end() {
 }
 
 ByteProgram::Node ByteProgram::bytes(const ByteSet& set, Node next) {
-    const auto found = std::find(sets_.begin(), sets_.end(), set);
-    const auto index = static_cast<uint32_t>(found - sets_.begin());
-    if (found == sets_.end()) sets_.push_back(set);
-    return add({.kind = Kind::kBytes, .what = index, .next = next});
+    const auto [known, is_new] = set_indexes_.try_emplace(set, static_cast<uint32_t>(sets_.size()));
+    if (is_new) sets_.push_back(set);
+    return add({.kind = Kind::kBytes, .what = known->second, .next = next});
 }
 
 ByteProgram::Node ByteProgram::literal(std::string_view text, Node next) {

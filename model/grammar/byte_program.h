@@ -17,6 +17,7 @@
 #include <bitset>
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 namespace afd::model {
@@ -89,7 +90,8 @@ class ByteProgram {
     std::vector<Instruction> nodes_;
     std::vector<Node> likes_;  // By node.
     bool has_alike_ = false;
-    std::vector<ByteSet> sets_;  // Each once.
+    std::vector<ByteSet> sets_;                          // Each once,
+    std::unordered_map<ByteSet, uint32_t> set_indexes_;  // and where.
     std::vector<Node> rules_;
     Node start_ = 0;
 };

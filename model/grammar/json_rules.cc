@@ -28,6 +28,7 @@ ByteSet plain_ascii() {
 
 JsonRules::JsonRules(ByteProgram& program)
     : program_(program),
+      formats_(program),
       blanks_(program.declare()),
       character_(program.declare()),
       string_(program.declare()),

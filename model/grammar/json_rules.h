@@ -13,6 +13,7 @@
 #include <string>
 
 #include "model/grammar/byte_program.h"
+#include "model/grammar/string_formats.h"
 
 namespace afd::model {
 
@@ -39,6 +40,8 @@ class JsonRules {
     Rule array() const { return array_; }    // Of any elements.
     Rule value() const { return value_; }    // Anything.
 
+    Rule of_format(StringFormat format) { return formats_.quoted(format); }
+
     Node boolean(Node next);
 
     // A quoted name that is none of `taken`, and has no escapes.
@@ -60,6 +63,7 @@ class JsonRules {
     Node long_character(const ByteSet& without, Node next);
 
     ByteProgram& program_;
+    StringFormats formats_;
     Rule blanks_;
     Rule character_;
     Rule string_;

@@ -6,10 +6,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "model/grammar/json_rules.h"
+#include "model/grammar/schema.h"
 #include "model/grammar/schema_program.h"
 #include "model/grammar/vocabulary_trie.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 #include "proto/sampling.pb.h"
 
@@ -69,36 +72,62 @@ Result<> check_tools(const ToolCallFormat& format) {
     }
     for (const ToolCallFormat::Tool& tool : format.tools()) {
         const std::string& name = tool.name();
+        if (!is_valid_utf8(name)) {
+            return invalid_argument("response_format has a tool whose name is not UTF-8");
+        }
         const bool is_name = !name.empty() && name.size() <= kNameBytesMax &&
                              std::all_of(name.begin(), name.end(), is_name_byte);
         if (is_name) continue;
         return invalid_argument(
             "response_format has a tool '{}': a name that is to be called must have 1 to {} "
             "letters, digits, '_', '-' and '.'",
-            with(name.substr(0, kNameBytesMax), kNameBytesMax));
+            with(start_of(name, kNameBytesMax), kNameBytesMax));
     }
     return {};
 }
 
+// A byte that is none of a text would stand for a mark (vocabulary_trie.h).
+Result<> check_parts(const ToolCallFormat& format) {
+    for (const Parts* parts : {&format.before(), &format.between(), &format.behind()}) {
+        const bool is_text = std::all_of(parts->begin(), parts->end(), [](const auto& part) {
+            return is_valid_utf8(part.text());
+        });
+        if (is_text) continue;
+        return invalid_argument("response_format has a part of a tool_call that is not UTF-8");
+    }
+    return {};
+}
+
+Result<ByteProgram::Rule> arguments_of(const ToolCallFormat::Tool& tool,
+                                       JsonRules& json,
+                                       ByteProgram& program) {
+    if (tool.parameters().empty()) return json.object();
+    AFD_ASSIGN(JsonSchema read, read_json_schema(tool.parameters()));
+    if (!is_of_objects(read.schemas)) {
+        return invalid_argument(
+            "json_schema: #: the arguments of a call are an object, and this schema allows other "
+            "values");
+    }
+    return add_schema(std::move(read.schemas), json, program);
+}
+
 Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
     AFD_TRY(check_tools(format));
+    AFD_TRY(check_parts(format));
     auto program = std::make_shared<ByteProgram>();
     JsonRules json(*program);
     const ByteProgram::Node behind = parts(*program, format.behind(), program->end());
     std::optional<ByteProgram::Node> any;
     for (const ToolCallFormat::Tool& tool : format.tools()) {
-        ByteProgram::Rule arguments = json.object();
-        if (!tool.parameters().empty()) {
-            auto added = add_schema(tool.parameters(), json, *program);
-            if (!added.ok()) {
-                return Error{
-                    added.error().code,
-                    "response_format is refused: " + tool.name() + ": " + added.error().message};
-            }
-            arguments = added.value();
+        const Result<ByteProgram::Rule> arguments = arguments_of(tool, json, *program);
+        if (!arguments.ok()) {
+            return Error{
+                arguments.error().code,
+                "response_format is refused: " + tool.name() + ": " + arguments.error().message};
         }
         const ByteProgram::Node one = program->literal(
-            tool.name(), parts(*program, format.between(), program->call(arguments, behind)));
+            tool.name(),
+            parts(*program, format.between(), program->call(arguments.value(), behind)));
         any = any ? program->either(*any, one) : one;
     }
     program->start_at(parts(*program, format.before(), *any));

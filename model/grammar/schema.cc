@@ -10,6 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/checkpoint/ordered_json.h"
+#include "model/grammar/schema_reference.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -19,8 +22,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Kind = Schema::Kind;
 
-constexpr int kDepthMax = 64;       // Schemas within each other,
-constexpr int kTextDepthMax = 256;  // and everything else.
+constexpr int kDepthMax = 64;  // Schemas within each other.
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kCountMax = 100'000;
 
@@ -66,19 +68,12 @@ bool is_in(const Names& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-std::string text_of(const OrderedJson& value) {
-    return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
 // What a client wrote, as far as it fits a line.
 std::string shown(const OrderedJson& value) {
     constexpr size_t kShown = 60;
-    const std::string text = text_of(value);
-    if (text.size() <= kShown) return text;
-    size_t end = kShown;
-    // Whole characters: protobuf takes no others.
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    return text.substr(0, end) + "...";
+    const std::string text = compact_text(value);
+    const std::string_view start = start_of(text, kShown);
+    return std::string(start).append(start.size() < text.size() ? "..." : "");
 }
 
 // Whether `other` may stand beside `key`, which says all: where schemas are kept, and the type of
@@ -96,11 +91,11 @@ bool is_of(const OrderedJson& value, Kind kind) {
             return value.is_boolean();
         case Kind::kInteger: {
             const bool is_float = value.is_number_float();
-            return value.is_number_integer() ||
+            return value.is_number_integer() || is_long_integer(value) ||
                    (is_float && std::trunc(value.get<double>()) == value.get<double>());
         }
         case Kind::kNumber:
-            return value.is_number();
+            return value.is_number() || is_long_integer(value);
         case Kind::kString:
             return value.is_string();
         case Kind::kArray:
@@ -119,9 +114,9 @@ class SchemaReader {
   public:
     explicit SchemaReader(const OrderedJson& root) : root_(root) {}
 
-    Result<SchemaList> read() {
+    Result<JsonSchema> read() {
         AFD_TRY(place_of(root_, "#"));
-        return std::move(list_);
+        return JsonSchema{std::move(list_), std::move(ignored_)};
     }
 
   private:
@@ -138,6 +133,7 @@ class SchemaReader {
         ++depth_;
         AFD_ASSIGN(Schema schema, read_one(json, where));
         --depth_;
+        if (!is_held_to_format(json)) ignored_.push_back(where.substr(1) + "/format");
         list_[place] = std::move(schema);
         return place;
     }
@@ -200,34 +196,13 @@ class SchemaReader {
                 "json_schema: {}: $ref is {}; it must lead into the schema: #/$defs/...",
                 with(where, shown(ref)));
         }
-        const OrderedJson* found = find(std::string_view(text).substr(1));
+        const OrderedJson* found = find_reference(root_, std::string_view(text).substr(1));
         if (found == nullptr) {
             return invalid_argument("json_schema: {}: $ref is {}, which is not there",
                                     with(where, shown(ref)));
         }
         AFD_ASSIGN(const uint32_t place, place_of(*found, text));
         return Schema{.kind = Kind::kAnyOf, .items = {place}};
-    }
-
-    // A JSON pointer (RFC 6901) through objects; null: nothing is there.
-    const OrderedJson* find(std::string_view pointer) const {
-        const OrderedJson* at = &root_;
-        while (!pointer.empty()) {
-            if (pointer.front() != '/' || !at->is_object()) return nullptr;
-            pointer.remove_prefix(1);
-            const size_t size = std::min(pointer.find('/'), pointer.size());
-            std::string key;
-            for (size_t i = 0; i < size; ++i) {
-                const bool is_escape = pointer[i] == '~' && i + 1 < size;
-                if (is_escape) ++i;
-                key += !is_escape ? pointer[i] : pointer[i] == '1' ? '/' : '~';
-            }
-            const auto entry = at->find(key);
-            if (entry == at->end()) return nullptr;
-            at = &*entry;
-            pointer.remove_prefix(size);
-        }
-        return at;
     }
 
     // Of the values those that are of the schema's type, too.
@@ -245,7 +220,7 @@ class SchemaReader {
         Schema schema{.kind = Kind::kSpelled};
         for (const OrderedJson& value : values) {
             const auto is_of_it = [&](Kind kind) { return is_of(value, kind); };
-            if (std::ranges::any_of(kinds, is_of_it)) schema.texts.push_back(text_of(value));
+            if (std::ranges::any_of(kinds, is_of_it)) schema.texts.push_back(compact_text(value));
         }
         if (!schema.texts.empty()) return schema;
         return invalid_argument("json_schema: {}: none of its values is of type {}",
@@ -303,12 +278,33 @@ class SchemaReader {
         Schema schema{.kind = kind};
         if (kind == Kind::kString) {
             AFD_ASSIGN(schema.length, counts(json, "minLength", "maxLength", where));
+            schema.format = format_of(json);
         } else if (kind == Kind::kArray) {
             AFD_TRY(read_array(json, where, schema));
         } else if (kind == Kind::kObject) {
             AFD_TRY(read_members(json, where, schema));
         }
         return schema;
+    }
+
+    // What a string is held to. One with lengths, too, would take a state for each of both.
+    static std::optional<StringFormat> format_of(const OrderedJson& json) {
+        const auto format = json.find("format");
+        const bool has_length = json.contains("minLength") || json.contains("maxLength");
+        if (format == json.end() || !format->is_string() || has_length) return std::nullopt;
+        return string_format(format->get_ref<const std::string&>());
+    }
+
+    // Where values are listed they have the format that they have. REQUIRES: `json` was read.
+    static bool is_held_to_format(const OrderedJson& json) {
+        const bool is_silent = !json.is_object() || !json.contains("format");
+        if (is_silent || json.contains("enum") || json.contains("const")) return true;
+        if (json.contains("anyOf") || json.contains("$ref") || !json.contains("type")) return false;
+        const OrderedJson& type = json["type"];
+        const bool has_string =
+            type == "string" ||
+            (type.is_array() && std::find(type.begin(), type.end(), "string") != type.end());
+        return has_string && format_of(json).has_value();
     }
 
     static Result<std::optional<size_t>> count(const OrderedJson& json,
@@ -417,29 +413,42 @@ class SchemaReader {
 
     const OrderedJson& root_;
     SchemaList list_;
+    std::vector<std::string> ignored_;
     std::map<const OrderedJson*, uint32_t> places_;
     int depth_ = 0;
 };
 
 }  // namespace
 
-Result<SchemaList> read_json_schema(std::string_view text) {
+Result<JsonSchema> read_json_schema(std::string_view text) {
     if (text.size() > kSchemaBytesMax) {
         return invalid_argument("json_schema: #: it has {} bytes; at most {}",
                                 with(text.size(), kSchemaBytesMax));
     }
-    // Before anything walks over it: who walks recurses.
-    bool is_deep = false;
-    const auto keep = [&](int depth, OrderedJson::parse_event_t, const OrderedJson&) {
-        is_deep = is_deep || depth > kTextDepthMax;
-        return !is_deep;
-    };
-    const OrderedJson json = OrderedJson::parse(text, keep, false);
-    if (is_deep) {
-        return invalid_argument("json_schema: #: it nests deeper than {}", with(kTextDepthMax));
-    }
-    if (json.is_discarded()) return invalid_argument("json_schema: #: it is not JSON");
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "json_schema"));
     return SchemaReader(json).read();
+}
+
+bool is_of_objects(const SchemaList& schemas) {
+    // What leads back to itself adds nothing to what it may be.
+    std::vector<bool> was_seen(schemas.size());
+    std::vector<uint32_t> open = {0};
+    while (!open.empty()) {
+        const uint32_t place = open.back();
+        open.pop_back();
+        if (was_seen[place]) continue;
+        was_seen[place] = true;
+        const Schema& schema = schemas[place];
+        if (schema.kind == Kind::kAnyOf) {
+            open.insert(open.end(), schema.items.begin(), schema.items.end());
+            continue;
+        }
+        const bool is_listed = schema.kind == Kind::kSpelled;
+        const bool are_objects = std::ranges::all_of(
+            schema.texts, [](const std::string& text) { return text.starts_with('{'); });
+        if (schema.kind != Kind::kObject && !(is_listed && are_objects)) return false;
+    }
+    return true;
 }
 
 }  // namespace afd::model

@@ -6,8 +6,9 @@
 //
 // Known: type (also a list), properties, required, additionalProperties, items, prefixItems,
 // minItems, maxItems, minLength, maxLength, enum, const, anyOf, $ref within the schema ("#",
-// "#/$defs/..."), true. Annotations (title, description, default, examples, format, ...) say
-// nothing about the text and are passed over.
+// "#/$defs/..."), true, and of a string without lengths the formats of string_formats.h. Other
+// formats are passed over, which the reader is told; so are annotations (title, description,
+// default, examples, ...), which say nothing about the text.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/grammar/string_formats.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -27,7 +29,7 @@ struct Schema {
         kBoolean,
         kInteger,
         kNumber,
-        kString,   // length
+        kString,   // length, or format
         kArray,    // length, items, rest
         kObject,   // members, rest
         kSpelled,  // texts: one of them, byte by byte
@@ -45,7 +47,8 @@ struct Schema {
     };
 
     Kind kind = Kind::kAny;
-    Count length = {};                  // Code points, or elements.
+    Count length = {};  // Code points, or elements.
+    std::optional<StringFormat> format = {};
     std::vector<uint32_t> items = {};   // Of the first elements, or the choices.
     std::vector<Member> members = {};   // In the order of the text.
     std::optional<uint32_t> rest = {};  // Further elements, or members of other names; empty: none.
@@ -55,11 +58,21 @@ struct Schema {
 // Schemas refer to each other by their places in the list; the first is the whole.
 using SchemaList = std::vector<Schema>;
 
+struct JsonSchema {
+    SchemaList schemas;
+    // Where something stands that the text is not held to, as "/properties/a/format".
+    std::vector<std::string> ignored;
+};
+
 // What a client may send.
 inline constexpr size_t kSchemaBytesMax = size_t{64} << 10;
 
 // REQUIRES: nothing; `text` is a client's. Errors: kInvalidArgument, "json_schema: <place>: <what
-// is wrong, and what is known>".
-Result<SchemaList> read_json_schema(std::string_view text);
+// is wrong, and what is known>"; without a place for what is no JSON, or beyond a limit of
+// ordered_json.h.
+Result<JsonSchema> read_json_schema(std::string_view text);
+
+// Whether every text of the first of `schemas` is an object.
+bool is_of_objects(const SchemaList& schemas);
 
 }  // namespace afd::model

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/grammar/endless_schemas.h"
@@ -85,7 +86,8 @@ class SchemaWriter {
             case Schema::Kind::kNumber:
                 return program_.call(json_.number(), end);
             case Schema::Kind::kString:
-                return string(schema.length, end);
+                return schema.format ? program_.call(json_.of_format(*schema.format), end)
+                                     : string(schema.length, end);
             case Schema::Kind::kArray:
                 return array(schema, end);
             case Schema::Kind::kObject:
@@ -219,8 +221,7 @@ class SchemaWriter {
 
 }  // namespace
 
-Result<Rule> add_schema(std::string_view schema, JsonRules& json, ByteProgram& program) {
-    AFD_ASSIGN(SchemaList schemas, read_json_schema(schema));
+Result<Rule> add_schema(SchemaList schemas, JsonRules& json, ByteProgram& program) {
     AFD_TRY(drop_endless(schemas));
     return SchemaWriter(schemas, json, program).write();
 }
@@ -239,9 +240,10 @@ Result<> check_program(const ByteProgram& program) {
 }
 
 Result<std::shared_ptr<ByteProgram>> schema_program(std::string_view schema) {
+    AFD_ASSIGN(JsonSchema read, read_json_schema(schema));
     auto program = std::make_shared<ByteProgram>();
     JsonRules json(*program);
-    AFD_ASSIGN(const Rule rule, add_schema(schema, json, *program));
+    AFD_ASSIGN(const Rule rule, add_schema(std::move(read.schemas), json, *program));
     program->start_at(program->call(json.blanks(), program->call(rule, program->end())));
     AFD_TRY(check_program(*program));
     return program;

@@ -12,15 +12,14 @@
 
 #include "model/grammar/byte_program.h"
 #include "model/grammar/json_rules.h"
+#include "model/grammar/schema.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
-// Adds `schema` to `program`, of which `json` has the rules: the rule of its texts, without blanks
-// around. Errors: those of read_json_schema().
-Result<ByteProgram::Rule> add_schema(std::string_view schema,
-                                     JsonRules& json,
-                                     ByteProgram& program);
+// Adds `schemas`, as they were read, to `program`, of which `json` has the rules: the rule of the
+// texts of the first, without blanks around. Errors: those of drop_endless().
+Result<ByteProgram::Rule> add_schema(SchemaList schemas, JsonRules& json, ByteProgram& program);
 
 // `program` if it may run: what every schema in it is judged by in the end. Errors:
 // kInvalidArgument if it grew too large or a $ref leads back to itself.

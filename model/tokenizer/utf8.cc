@@ -49,6 +49,16 @@ bool is_valid_utf8(std::string_view text) {
     return true;
 }
 
+std::string_view start_of(std::string_view text, size_t bytes_max) {
+    if (text.size() <= bytes_max) return text;
+    const auto continues = [text](size_t at) {
+        return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+    };
+    size_t end = bytes_max;
+    while (end > 0 && continues(end)) --end;
+    return text.substr(0, end);
+}
+
 bool is_in_utf8(uint8_t byte) {
     const bool continues = byte >= 0x80 && byte < 0xC0;
     return continues || classify(byte).size > 0;

@@ -27,6 +27,10 @@ Utf8Step next_character(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 
+// The start of `text`, of at most `bytes_max` bytes, that cuts no character: what a message shows
+// of what a client sent.
+std::string_view start_of(std::string_view text, size_t bytes_max);
+
 // Whether valid UTF-8 can hold the byte: all but C0, C1 and F5..FF.
 bool is_in_utf8(uint8_t byte);
 

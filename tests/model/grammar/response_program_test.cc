@@ -102,6 +102,58 @@ TEST(ResponseProgram, RefusalsOfCallsNameTheTool) {
     EXPECT_EQ(refusal_of(format), "response_format has 0 tools: it must have 1 to 128");
 }
 
+// Goal: the arguments of a call are an object, whatever leads to it. Oracle: the schema.
+TEST(ResponseProgram, ArgumentsAreAnObject) {
+    const auto refusal_with = [](const std::string& parameters) {
+        ResponseFormat format = of_call();
+        format.mutable_tool_call()->mutable_tools(0)->set_parameters(parameters);
+        return refusal_of(format);
+    };
+    for (const char* parameters :
+         {R"({"type": "object"})",
+          R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})",
+          R"({"anyOf": [{"$ref": "#/$defs/a"}, {"properties": {"b": true}}],
+              "$defs": {"a": {"properties": {"c": true}}}})",
+          R"({"enum": [{"a": 1}, {}]})"}) {
+        EXPECT_EQ(refusal_with(parameters), "accepted") << parameters;
+    }
+    for (const char* parameters : {"true",
+                                   R"({"type": "array"})",
+                                   R"({"type": ["object", "null"]})",
+                                   R"({"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}})",
+                                   R"({"anyOf": [{"type": "object"}, {"type": "string"}]})",
+                                   R"({"enum": [{"a": 1}, "a"]})"}) {
+        EXPECT_EQ(refusal_with(parameters),
+                  "response_format is refused: say: json_schema: #: the arguments of a call are an "
+                  "object, and this schema allows other values")
+            << parameters;
+    }
+}
+
+// Goal: bytes that are no text cost their own request, and are not sent back. Oracle: the refusal,
+// which is text.
+TEST(ResponseProgram, WhatIsNotUtf8IsRefusedByItsPlace) {
+    EXPECT_EQ(refusal_of(of_schema("{\"title\": \"\xff\"}")),
+              "response_format is refused: json_schema is not valid JSON");
+    ResponseFormat format = of_call();
+    format.mutable_tool_call()->mutable_tools(1)->set_name("a\xff");
+    EXPECT_EQ(refusal_of(format), "response_format has a tool whose name is not UTF-8");
+    for (auto* parts : {format.mutable_tool_call()->mutable_before(),
+                        format.mutable_tool_call()->mutable_between(),
+                        format.mutable_tool_call()->mutable_behind()}) {
+        format = of_call();
+        parts->Mutable(0)->set_text("\xff<call>");
+        EXPECT_EQ(refusal_of(format),
+                  "response_format has a part of a tool_call that is not UTF-8");
+    }
+    format = of_call();
+    std::string name = "a";
+    for (int i = 0; i < 40; ++i) name += "é";
+    format.mutable_tool_call()->mutable_tools(1)->set_name(name);
+    EXPECT_THAT(refusal_of(format),
+                StartsWith("response_format has a tool '" + name.substr(0, 63) + "': a name"));
+}
+
 TEST(ResponseProgram, RefusalsNameTheFieldAndTheKeyword) {
     EXPECT_EQ(refusal_of({}),
               "response_format is empty: it must be json_object, a json_schema or a tool_call");
@@ -130,9 +182,10 @@ TEST(ResponseProgram, RefusalsNameTheFieldAndTheKeyword) {
     }
     EXPECT_THAT(refusal_of(of_schema(std::string(kSchemaBytesMax + 1, ' '))),
                 HasSubstr("it has 65537 bytes; at most 65536"));
-    EXPECT_THAT(refusal_of(of_schema("{")), HasSubstr("it is not JSON"));
+    EXPECT_THAT(refusal_of(of_schema("{")), HasSubstr("json_schema is not valid JSON"));
     const std::string deep = R"({"const": )" + std::string(30000, '[') + std::string(30000, ']');
-    EXPECT_THAT(refusal_of(of_schema(deep + "}")), HasSubstr("it nests deeper than 256"));
+    EXPECT_THAT(refusal_of(of_schema(deep + "}")),
+                HasSubstr("json_schema: nested deeper than 64 levels"));
     EXPECT_EQ(refusal_of(of_schema("{}")), "accepted");
 }
 

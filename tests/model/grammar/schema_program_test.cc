@@ -3,6 +3,7 @@
 // Schemas as programs: what they allow, what is written under their masks, what is refused.
 #include "model/grammar/schema_program.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +38,9 @@ constexpr const char* kSchemas[]{
         "required": ["name"]}, {"type": "string", "minLength": 2, "maxLength": 5}]})",
     R"({"properties": {"a": {"items": {"type": "boolean"}}}, "required": ["a"], "title": "T"})",
     R"({"type": "object", "additionalProperties": {"type": "array", "maxItems": 0}})",
+    R"({"type": "array", "items": {"anyOf": [{"type": "string", "format": "date"},
+        {"type": "string", "format": "time"}, {"type": ["string", "null"], "format": "uuid"},
+        {"type": "string", "format": "date-time"}, {"type": "string", "format": "ipv4"}]}})",
 };
 
 // Goal: whatever is written under the masks is valid. Method: tokens drawn at random among those
@@ -62,6 +66,13 @@ TEST(SchemaProgram, RandomTextsUnderItsMasksAreValid) {
         }
         EXPECT_GT(num_ended, 20) << schema;
     }
+}
+
+std::string refusal(const std::string& schema) {
+    const auto program = schema_program(schema);
+    if (program.ok()) return "";
+    EXPECT_EQ(program.error().code, Code::kInvalidArgument);
+    return program.error().message;
 }
 
 struct Verdict {
@@ -113,15 +124,145 @@ TEST(SchemaProgram, AllowsWhatItSays) {
     }
 }
 
-std::string refusal(const std::string& schema) {
-    const auto program = schema_program(schema);
-    if (program.ok()) return "";
-    EXPECT_EQ(program.error().code, Code::kInvalidArgument);
-    return program.error().message;
+// Goal: each format that is held to takes what is of it, and nothing else. Oracle: the documents
+// that define them (RFC 3339, 4122 and 2673).
+TEST(SchemaProgram, StringsAreHeldToTheirFormats) {
+    struct Format {
+        const char* name;
+        std::vector<const char*> allowed;
+        std::vector<const char*> refused;
+    };
+    const Format kFormats[]{
+        {"date",
+         {"1994-11-05", "2024-02-29", "2000-02-29", "2023-02-28", "1000-01-31", "9999-12-31"},
+         {"1994-13-05",
+          "1994-00-05",
+          "1994-11-31",
+          "2023-02-29",
+          "1900-02-29",
+          "2024-02-30",
+          "0999-01-01",
+          "94-11-05",
+          "1994-11-5",
+          "1994-11-05 ",
+          "1994-04-00",
+          "1994-01-32",
+          ""}},
+        {"time",
+         {"08:15:30Z", "23:59:59.123456789+02:00", "00:00:00.5-23:59"},
+         {"08:15:30",
+          "24:00:00Z",
+          "08:60:00Z",
+          "08:15:60Z",
+          "08:15:30.Z",
+          "08:15:30z",
+          "08:15:30.1234567890Z",
+          "08:15Z",
+          "8:15:30Z",
+          "08:15:30+24:00",
+          "08:15:30+0200"}},
+        {"date-time",
+         {"1994-11-05T08:15:30-05:00", "2024-02-29T00:00:00.000Z"},
+         {"1994-11-05 08:15:30Z",
+          "1994-11-05t08:15:30Z",
+          "1994-11-05T08:15:30",
+          "1994-11-05",
+          "2023-02-29T00:00:00Z"}},
+        {"uuid",
+         {"123e4567-e89b-12d3-a456-426614174000", "00000000-0000-0000-0000-00000000ABCD"},
+         {"123e4567e89b12d3a456426614174000",
+          "{123e4567-e89b-12d3-a456-426614174000}",
+          "123e4567-e89b-12d3-a456-42661417400",
+          "123g4567-e89b-12d3-a456-426614174000"}},
+        {"ipv4",
+         {"192.0.2.1", "0.0.0.0", "255.255.255.255", "10.99.100.249"},
+         {"256.0.0.1", "01.2.3.4", "1.2.3", "1.2.3.4.5", "1.2.3.", "300.1.1.1", "1.2.3.260"}},
+    };
+    for (const Format& format : kFormats) {
+        const std::string schema =
+            fmt::format(R"({{"type": "string", "format": "{}"}})", format.name);
+        const Json root = Json::parse(schema);
+        const auto program = schema_program(schema).value();
+        for (const char* text : format.allowed) {
+            EXPECT_TRUE(allows(program, Json(text).dump())) << text;
+            EXPECT_TRUE(is_valid(text, root, root)) << text;
+        }
+        for (const char* text : format.refused) {
+            EXPECT_FALSE(allows(program, Json(text).dump())) << text;
+        }
+    }
+}
+
+TEST(SchemaProgram, TellsTheFormatsThatNothingIsHeldTo) {
+    const auto ignored = [](const char* schema) {
+        return read_json_schema(schema).value().ignored;
+    };
+    EXPECT_THAT(ignored(R"({"type": "string", "format": "date"})"), testing::IsEmpty());
+    EXPECT_THAT(ignored(R"({"type": ["string", "null"], "format": "uuid"})"), testing::IsEmpty());
+    EXPECT_THAT(ignored(R"({"type": "string", "format": "email"})"),
+                testing::ElementsAre("/format"));
+    // Only one of both constraints is kept.
+    EXPECT_THAT(ignored(R"({"type": "string", "format": "date", "maxLength": 3})"),
+                testing::ElementsAre("/format"));
+    EXPECT_FALSE(
+        allows(schema_program(R"({"type": "string", "format": "date", "maxLength": 3})").value(),
+               "\"1994-11-05\""));
+    EXPECT_THAT(
+        ignored(R"({"properties": {"a": {"type": "integer", "format": "int32"},
+                            "b": {"$ref": "#/$defs/c"}, "d": {"format": 3}},
+                            "$defs": {"c": {"type": "string", "format": "uri"}}})"),
+        testing::ElementsAre("/properties/a/format", "/$defs/c/format", "/properties/d/format"));
+    // Who lists values has chosen their format.
+    EXPECT_THAT(ignored(R"({"type": "string", "format": "email", "enum": ["a@b.c"]})"),
+                testing::IsEmpty());
+}
+
+// Goal: a $ref leads where a JSON pointer in a URI leads. Oracle: RFC 6901; the validator, which
+// follows it by nlohmann's pointers.
+TEST(SchemaProgram, ReferencesLeadThroughArraysAndEscapes) {
+    constexpr const char* kInArray =
+        R"({"properties": {"a": {"anyOf": [{"const": 1}, {"const": 2}]},
+            "b": {"$ref": "#/properties/a/anyOf/1"}}, "required": ["a", "b"]})";
+    constexpr const char* kEscaped =
+        R"({"definitions": {"Foo<Bar>": {"const": 3}, "a/b~c%": {"const": 4}},
+            "type": "array", "prefixItems": [{"$ref": "#/definitions/Foo%3CBar%3E"},
+            {"$ref": "#/definitions/a~1b~0c%25"}], "items": false, "minItems": 2})";
+    const std::pair<const char*, const char*> kTexts[]{{kInArray, R"({"a": 1, "b": 2})"},
+                                                       {kEscaped, "[3, 4]"}};
+    for (const auto& [schema, text] : kTexts) {
+        const auto program = schema_program(schema);
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        EXPECT_TRUE(allows(program.value(), text)) << schema;
+        const Json root = Json::parse(schema);
+        EXPECT_TRUE(is_valid(Json::parse(text), root, root)) << schema;
+    }
+    EXPECT_FALSE(allows(schema_program(kInArray).value(), R"({"a": 1, "b": 1})"));
+    for (const char* index : {"01", "9", "-1", "x", ""}) {
+        EXPECT_EQ(refusal(fmt::format(
+                      R"({{"anyOf": [true, {{"items": {{"$ref": "#/anyOf/{}"}}}}]}})", index)),
+                  fmt::format("json_schema: #/anyOf/1/items: $ref is \"#/anyOf/{}\", which is not "
+                              "there",
+                              index));
+    }
+}
+
+// Goal: numbers that no double holds are spelled as they were written.
+TEST(SchemaProgram, SpellsLongIntegersDigitByDigit) {
+    const auto program = schema_program(
+        R"({"type": "integer", "enum": [18446744073709551616,
+            123456789012345678901234567890, -9223372036854775809]})");
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    for (const char* text :
+         {"18446744073709551616", "123456789012345678901234567890", "-9223372036854775809"}) {
+        EXPECT_TRUE(allows(program.value(), text)) << text;
+    }
+    EXPECT_FALSE(allows(program.value(), "1.8446744073709552e+19"));
+    EXPECT_EQ(refusal(R"({"minItems": 18446744073709551616})"),
+              "json_schema: #: minItems is 18446744073709551616; it must be 0 ... 100000");
 }
 
 TEST(SchemaProgram, RefusesByName) {
-    EXPECT_EQ(refusal("{"), "json_schema: #: it is not JSON");
+    EXPECT_EQ(refusal("{"), "json_schema is not valid JSON");
     EXPECT_EQ(refusal("3"), "json_schema: #: is 3; it must be an object or true");
     EXPECT_EQ(refusal("false"), "json_schema: #: is false; it must be an object or true");
     EXPECT_EQ(refusal(R"({"type": "string", "pattern": "a+"})"),
@@ -168,7 +309,12 @@ TEST(SchemaProgram, RefusesByName) {
               "maxLength and long lists add up");
     std::string deep = "true";
     for (int i = 0; i < 70; ++i) deep = R"({"items": )" + deep + "}";
-    EXPECT_THAT(refusal(deep), testing::HasSubstr("/items: it nests deeper than 64"));
+    EXPECT_EQ(refusal(deep), "json_schema: nested deeper than 64 levels");
+    std::string chain = R"({"$ref": "#/$defs/d70", "$defs": {"d0": true)";
+    for (int i = 1; i <= 70; ++i) {
+        chain += fmt::format(R"(, "d{}": {{"items": {{"$ref": "#/$defs/d{}"}}}})", i, i - 1);
+    }
+    EXPECT_THAT(refusal(chain + "}}"), testing::HasSubstr("/items: it nests deeper than 64"));
     EXPECT_EQ(refusal(std::string(kSchemaBytesMax + 1, ' ')),
               "json_schema: #: it has 65537 bytes; at most 65536");
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/model/grammar/schema_validator.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <cctype>
+#include <chrono>
 #include <string>
+#include <string_view>
 
 namespace afd::model {
 namespace {
@@ -25,6 +30,85 @@ bool has_type(const Json& value, const std::string& type) {
     if (type == "number") return value.is_number();
     if (type == "string") return value.is_string();
     return type == "array" ? value.is_array() : value.is_object();
+}
+
+// `text` is digits where `form` has a 0, and what it says elsewhere.
+bool has_form(const std::string& text, const std::string& form) {
+    if (text.size() != form.size()) return false;
+    for (size_t i = 0; i < form.size(); ++i) {
+        const bool is_digit = text[i] >= '0' && text[i] <= '9';
+        if (form[i] == '0' ? !is_digit : text[i] != form[i]) return false;
+    }
+    return true;
+}
+
+bool is_date(const std::string& text) {
+    if (!has_form(text, "0000-00-00")) return false;
+    const auto part = [&](size_t at, size_t size) { return std::stoi(text.substr(at, size)); };
+    return std::chrono::year_month_day(std::chrono::year(part(0, 4)),
+                                       std::chrono::month(static_cast<unsigned>(part(5, 2))),
+                                       std::chrono::day(static_cast<unsigned>(part(8, 2))))
+        .ok();
+}
+
+bool is_time(std::string text) {
+    const auto below = [](const std::string& digits, int end) { return std::stoi(digits) < end; };
+    if (text.size() < 9) return false;
+    std::string zone = text.substr(text.size() - (text.back() == 'Z' ? 1 : 6));
+    text.erase(text.size() - zone.size());
+    if (zone != "Z") {
+        const bool has_sign = zone[0] == '+' || zone[0] == '-';
+        zone.erase(0, 1);
+        if (!has_sign || !has_form(zone, "00:00")) return false;
+        if (!below(zone.substr(0, 2), 24) || !below(zone.substr(3), 60)) return false;
+    }
+    const size_t point = std::min(text.find('.'), text.size());
+    const std::string fraction = text.substr(point);
+    if (!fraction.empty() && !has_form(fraction, "." + std::string(fraction.size() - 1, '0'))) {
+        return false;
+    }
+    text.erase(point);
+    return fraction != "." && has_form(text, "00:00:00") && below(text.substr(0, 2), 24) &&
+           below(text.substr(3, 2), 60) && below(text.substr(6), 60);
+}
+
+bool is_uuid(const std::string& text) {
+    constexpr std::string_view kForm = "00000000-0000-0000-0000-000000000000";
+    if (text.size() != kForm.size()) return false;
+    for (size_t i = 0; i < kForm.size(); ++i) {
+        const bool is_hex = std::isxdigit(static_cast<unsigned char>(text[i])) != 0;
+        if (kForm[i] == '-' ? text[i] != '-' : !is_hex) return false;
+    }
+    return true;
+}
+
+bool is_ipv4(const std::string& text) {
+    in_addr address{};
+    return ::inet_pton(AF_INET, text.c_str(), &address) == 1;
+}
+
+bool has_format(const std::string& text, const std::string& format) {
+    if (format == "date") return is_date(text);
+    if (format == "time") return is_time(text);
+    if (format == "uuid") return is_uuid(text);
+    if (format == "ipv4") return is_ipv4(text);
+    if (format != "date-time") return true;
+    return text.size() > 11 && text[10] == 'T' && is_date(text.substr(0, 10)) &&
+           is_time(text.substr(11));
+}
+
+// What %3C and its like in a URI stand for.
+std::string decoded(const std::string& fragment) {
+    std::string text;
+    for (size_t i = 0; i < fragment.size(); ++i) {
+        if (fragment[i] != '%') {
+            text += fragment[i];
+            continue;
+        }
+        text += static_cast<char>(std::stoi(fragment.substr(i + 1, 2), nullptr, 16));
+        i += 2;
+    }
+    return text;
 }
 
 bool array_is_valid(const Json& value, const Json& schema, const Json& root) {
@@ -56,7 +140,7 @@ bool object_is_valid(const Json& value, const Json& schema, const Json& root) {
 bool is_valid(const Json& value, const Json& schema, const Json& root) {
     if (schema.is_boolean()) return schema.get<bool>();
     if (schema.contains("$ref")) {
-        const std::string pointer = schema["$ref"].get<std::string>().substr(1);
+        const std::string pointer = decoded(schema["$ref"].get<std::string>().substr(1));
         return is_valid(value, root.at(Json::json_pointer(pointer)), root);
     }
     if (schema.contains("type")) {
@@ -78,7 +162,9 @@ bool is_valid(const Json& value, const Json& schema, const Json& root) {
         });
     }
     if (value.is_string()) {
-        return is_within(code_points(value.get<std::string>()), schema, "minLength", "maxLength");
+        const auto text = value.get<std::string>();
+        return is_within(code_points(text), schema, "minLength", "maxLength") &&
+               has_format(text, schema.value("format", ""));
     }
     if (value.is_array()) return array_is_valid(value, schema, root);
     return !value.is_object() || object_is_valid(value, schema, root);
