@@ -344,6 +344,14 @@ def _plain(value: Any) -> Any:
             for field in value.DESCRIPTOR.fields}
 
 
+def _as_bytes(message, given: dict) -> dict:
+    """`given` with texts as UTF-8 where the fields of the message are bytes."""
+    names = {field.name for field in message.DESCRIPTOR.fields
+             if field.type == field.TYPE_BYTES}
+    return {name: value.encode() if name in names and isinstance(value, str) else value
+            for name, value in given.items()}
+
+
 def _set_sampling(message, given: dict) -> None:
     fields = {field.name: field for field in message.DESCRIPTOR.fields}
     for name, value in given.items():
@@ -361,6 +369,6 @@ def _set_sampling(message, given: dict) -> None:
                         target.append(each)
             elif isinstance(value, dict):
                 target = getattr(message, name)
-                target.CopyFrom(type(target)(**value))
+                target.CopyFrom(type(target)(**_as_bytes(target, value)))
             else:
                 setattr(message, name, value)

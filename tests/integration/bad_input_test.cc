@@ -174,6 +174,23 @@ TEST(BadInput, APromptThatIsNotUtf8CostsItsOwnRequestOnly) {
     EXPECT_TRUE(client.generate(request).ok());
 }
 
+// The same of a schema.
+TEST(BadInput, ASchemaThatIsNotUtf8CostsItsOwnRequestOnly) {
+    Instance instance;
+    instance.wait_ready();
+    client::Client client = instance.connect();
+    client::Generate good;
+    good.set_text("Once upon a time");
+    good.set_max_tokens(20);
+    client::Generate bad = good;
+    bad.mutable_sampling()->mutable_response_format()->set_json_schema("{\"title\": \"\xff\"}");
+    const auto refused = client.generate(bad);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(refused.error().message, "response_format is refused: json_schema is not valid JSON");
+    EXPECT_TRUE(client.generate(good).ok()) << "the connection goes on";
+}
+
 TEST(BadInput, AConfigurationFileMustBeAFile) {
     expect_failure(run_afdd({"--config", make_directory()}), 2, "it must be a regular file");
 }

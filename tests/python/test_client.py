@@ -98,7 +98,7 @@ def test_a_response_format_is_a_message_of_its_own(serve):
     with pytest.raises(afd.InvalidArgument, match="response_format is .*zebra"):
         client.generate("a", response_format={"zebra": 1})
     one, other = (request.generate.sampling.response_format for request in server.requests)
-    assert (one.json_schema, other.json_object) == (schema, True)
+    assert (one.json_schema, other.json_object) == (schema.encode(), True)
 
 
 def test_biases_are_messages_of_their_own(serve):

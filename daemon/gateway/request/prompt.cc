@@ -2,6 +2,7 @@
 #include "daemon/gateway/request/prompt.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "model/attention/kv_cache.h"
 #include "proto/failure.h"
@@ -54,7 +55,13 @@ Result<std::vector<uint32_t>> tokenize(const std::string& text,
         return invalid_argument("this model has no tokenizer: send the prompt as token_ids");
     }
     AFD_TRY(check_bytes(text, model, limit));
-    AFD_ASSIGN(std::vector<uint32_t> ids, model.tokenizer->encode(text));
+    Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
+    if (!encoded.ok() && encoded.error().code == Code::kResourceExhausted) {
+        // Of the tokenizer and not of the instance: later it would be the same.
+        return invalid_argument("the {} cannot be tokenized: {}",
+                                with(as_prompt ? "prompt" : "text", encoded.error().message));
+    }
+    AFD_ASSIGN(std::vector<uint32_t> ids, std::move(encoded));
     if (!as_prompt) return ids;
     // Text gets the tokens that the model was trained to begin with. Ids are taken as they are.
     const auto start = model.tokenizer->prompt_start();

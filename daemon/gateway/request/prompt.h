@@ -24,7 +24,8 @@ struct TokenLimit {
 };
 
 // The ids of a text; with the tokens that the model's prompts begin and end with, if `as_prompt`.
-// Errors: kInvalidArgument: there is no tokenizer, the text is too long or not UTF-8.
+// Errors: kInvalidArgument: there is no tokenizer, the text is too long, not UTF-8, or
+// beyond what the tokenizer can split.
 Result<std::vector<uint32_t>> tokenize(const std::string& text,
                                        bool as_prompt,
                                        const ServedModel& model,

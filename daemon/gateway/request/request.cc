@@ -15,6 +15,7 @@ namespace afd::daemon {
 namespace {
 
 constexpr int kStopIdsMax = 128;
+constexpr int kEndIdsMax = 16;
 constexpr uint32_t kTopLogprobsMax = 20;
 
 Result<> check_ends(const client::Generate& generate, const ServedModel& model) {
@@ -23,6 +24,11 @@ Result<> check_ends(const client::Generate& generate, const ServedModel& model) 
         return invalid_argument("stop_token_ids has {} ids: at most {} are taken",
                                 with(generate.stop_token_ids_size(), kStopIdsMax));
     }
+    if (generate.end_token_ids_size() > kEndIdsMax) {
+        return invalid_argument("end_token_ids has {} ids: at most {} are taken",
+                                with(generate.end_token_ids_size(), kEndIdsMax));
+    }
+    AFD_TRY(check_ids(generate.end_token_ids(), "end_token_ids", model.vocab_size));
     return check_ids(generate.stop_token_ids(), "stop_token_ids", model.vocab_size);
 }
 
@@ -33,7 +39,8 @@ Result<> check_response_format(const client::Generate& generate, ServedModel& mo
             "response_format is not supported: this model has no tokenizer, so its output is no "
             "text");
     }
-    if (generate.ignore_eos() || model.stop_ids.empty()) {
+    const bool has_end = !model.stop_ids.empty() || !generate.end_token_ids().empty();
+    if (generate.ignore_eos() || !has_end) {
         return invalid_argument("response_format is given, {}: what is complete has to end",
                                 with(generate.ignore_eos() ? "and so is ignore_eos"
                                                            : "and the model has no end token"));
@@ -91,9 +98,10 @@ Result<std::unique_ptr<Request>> Request::create(const client::Generate& generat
     if (!request->sampling_.has_seed()) request->sampling_.set_seed(drawn_seed);
     request->stop_ids_ = request->wished_stop_ids_;
     if (!generate.ignore_eos()) {
-        request->end_ids_ = model.stop_ids;
-        request->stop_ids_.insert(
-            request->stop_ids_.end(), model.stop_ids.begin(), model.stop_ids.end());
+        std::vector<uint32_t>& ends = request->end_ids_;
+        ends = model.stop_ids;
+        ends.insert(ends.end(), generate.end_token_ids().begin(), generate.end_token_ids().end());
+        request->stop_ids_.insert(request->stop_ids_.end(), ends.begin(), ends.end());
     }
     request->num_top_logprobs_ = std::min(generate.top_logprobs(), model.vocab_size);
     return request;

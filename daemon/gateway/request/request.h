@@ -82,7 +82,8 @@ class Request {
     uint32_t num_top_logprobs_ = 0;
     SamplingSettings sampling_;
     std::vector<uint32_t> wished_stop_ids_;  // Of the client.
-    std::vector<uint32_t> stop_ids_;         // These, and without ignore_eos the model's:
+    // These, and without ignore_eos the model's and those that the client calls ends:
+    std::vector<uint32_t> stop_ids_;
     std::vector<uint32_t> end_ids_;
     bool return_token_ids_ = false;
     bool return_logprobs_ = false;

@@ -16,7 +16,16 @@ namespace afd::daemon {
 inline constexpr uint32_t kEndOfText = 256;
 inline constexpr uint32_t kByteVocabulary = 257;
 
-inline model::Tokenizer make_byte_tokenizer() {
+// Thirty steps that double an "a": beyond what a tokenizer makes of a text.
+inline nlohmann::json doubling_normalizer() {
+    nlohmann::json steps = nlohmann::json::array();
+    for (int i = 0; i < 30; ++i) {
+        steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+    }
+    return {{"type", "Sequence"}, {"normalizers", steps}};
+}
+
+inline model::Tokenizer make_byte_tokenizer(const nlohmann::json& normalizer = nullptr) {
     nlohmann::json vocabulary;
     for (uint32_t byte = 0; byte < 256; ++byte) {
         vocabulary[model::byte_stand_in(static_cast<uint8_t>(byte))] = byte;
@@ -25,6 +34,7 @@ inline model::Tokenizer make_byte_tokenizer() {
     json["model"] = {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}};
     json["pre_tokenizer"] = {
         {"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    json["normalizer"] = normalizer;
     json["decoder"] = {{"type", "ByteLevel"}};
     json["added_tokens"] = nlohmann::json::array({{{"id", kEndOfText},
                                                    {"content", "<|end|>"},

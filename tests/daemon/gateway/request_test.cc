@@ -288,6 +288,43 @@ TEST_F(RequestTest, StopTokensOfTheClientEndItAlsoWithIgnoreEos) {
     EXPECT_EQ(finished.matched_stop_token_id(), '!');
 }
 
+// Goal: a token that ends a text as the model's do is not told as matched, unless the client asked
+// for it as a stop token, too.
+TEST_F(RequestTest, EndTokensAreAsTheModelsOwn) {
+    wish_.add_end_token_ids('!');
+    wish_.add_end_token_ids('?');
+    wish_.add_stop_token_ids('?');
+    for (const auto& [end, is_told] : {std::pair{'!', false}, std::pair{'?', true}}) {
+        const auto request = create();
+        EXPECT_THAT(request->admit(1).end_ids(), ElementsAre(kEndOfText, '!', '?'));
+        EXPECT_EQ(token(*request, static_cast<uint32_t>(end)).text(), "");
+        EXPECT_TRUE(request->is_complete());
+        client::Finished finished;
+        finished.set_reason(request->finish_reason());
+        request->describe_end(finished);
+        EXPECT_EQ(finished.reason(), client::STOP);
+        EXPECT_EQ(finished.has_matched_stop_token_id(), is_told) << end;
+    }
+    wish_.clear_stop_token_ids();
+    wish_.set_ignore_eos(true);
+    EXPECT_TRUE(create()->admit(1).stop_ids().empty());
+    wish_.set_ignore_eos(false);
+    wish_.set_end_token_ids(1, 257);
+    EXPECT_EQ(refusal(), "end_token_ids[1] = 257: must be below the vocabulary size 257");
+    for (int i = 0; i < 15; ++i) wish_.add_end_token_ids(1);
+    EXPECT_EQ(refusal(), "end_token_ids has 17 ids: at most 16 are taken");
+}
+
+// Goal: a text that the tokenizer cannot split is wrong, not early: nobody is told to try it again.
+TEST_F(RequestTest, ATextBeyondTheTokenizerIsTheClients) {
+    model::Tokenizer doubling = make_byte_tokenizer(doubling_normalizer());
+    model_.tokenizer = &doubling;
+    EXPECT_THAT(refusal(), HasSubstr("the prompt cannot be tokenized: tokenizer.json replaces"));
+    const auto ids = tokenize("abc", false, model_, TokenLimit(model_, kKvTokens));
+    EXPECT_EQ(ids.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(ids.error().message, HasSubstr("the text cannot be tokenized: "));
+}
+
 TEST_F(RequestTest, TopLogprobsAreWhatTheWorkerWasAskedFor) {
     wish_.set_top_logprobs(2);
     const auto request = create();
