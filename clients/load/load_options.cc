@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/load/load_options.h"
 
+#include <fmt/core.h>
 #include <CLI/CLI.hpp>
+
 #include <charconv>
 #include <cmath>
 #include <ctime>
@@ -22,6 +24,9 @@ constexpr const char* kFooter =
     "tokens at the client; of a chunk with k tokens one has the gap, the others 0.\n"
     "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 4 client saturated (--strict), 5 cannot\n"
     "reach it, 130 interrupted";
+
+// Of a level: each has its time of arrival, and its result, in memory.
+constexpr uint64_t kRequestsMax = 100'000'000;
 
 // The values as typed; what they mean is checked after the parse.
 struct Words {
@@ -65,7 +70,7 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
                          ->type_name("TIME")
                          ->capture_default_str();
     app.add_option("--requests", words.num_requests, "Per level, instead of --duration")
-        ->check(CLI::Range(uint64_t{1}, uint64_t{100'000'000}).description(""))
+        ->check(CLI::Range(uint64_t{1}, kRequestsMax).description(""))
         ->type_name("N")
         ->excludes(duration);
     app.add_option("--prompts", options.prompts_path, "One prompt a line; default: afd's own")
@@ -120,6 +125,23 @@ std::vector<std::string> without_key(int argc, char** argv) {
     return words;
 }
 
+// An open loop draws the arrivals of a level before it starts.
+Result<> check_rates(const Words& words, std::chrono::microseconds duration) {
+    if (words.num_requests > 0) return {};
+    for (const double rate : words.rates) {
+        const double num_requests = rate * static_cast<double>(duration.count()) / 1e6;
+        if (num_requests <= static_cast<double>(kRequestsMax)) continue;
+        return afd::Error{Code::kInvalidArgument,
+                          fmt::format("--rate {:g} for --duration {} is {:g} requests: at most {} "
+                                      "are sent in a level; ask for a shorter time, or fewer",
+                                      rate,
+                                      words.duration,
+                                      num_requests,
+                                      kRequestsMax)};
+    }
+    return {};
+}
+
 Result<> check_words(const Words& words, LoadOptions& options) {
     for (const uint32_t concurrency : words.concurrency) options.levels.push_back({concurrency, 0});
     for (const double rate : words.rates) options.levels.push_back({0, rate});
@@ -129,6 +151,7 @@ Result<> check_words(const Words& words, LoadOptions& options) {
     const Result<std::chrono::microseconds> duration = parse_duration(words.duration);
     if (!duration.ok()) return bad_value("--duration", words.duration, duration.error().message);
     options.extent.duration = duration.value();
+    AFD_TRY(check_rates(words, duration.value()));
     const auto timeout = parse_duration(words.request_timeout);
     if (!timeout.ok()) {
         return bad_value("--request-timeout", words.request_timeout, timeout.error().message);
