@@ -54,7 +54,7 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
         .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
         ->type_name("ID");
     add_whole_number(
-        command, "--received", options.received_chunks, "With --resume: skip the first N tokens");
+        command, "--received", options.received_chunks, "With --resume: skip the first N chunks");
 }
 
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
@@ -90,7 +90,7 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     command->footer(
         "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N, "
         "--special-tokens, --prompt-logprobs, --top-logprobs N, --keep SECONDS, "
-        "--received TOKENS\n"
+        "--received CHUNKS\n"
         "Example: afdctl generate \"Once upon a time\" --max-tokens 50 --seed 7");
     return command;
 }

@@ -32,9 +32,10 @@ struct GenerateOptions {
     bool prompt_logprobs = false;
     bool ignore_eos = false;
     bool resumable = false;
-    double keep_s = 60;            // With `resumable`.
-    std::string resume_id;         // Instead of a prompt.
-    uint64_t received_chunks = 0;  // Of it.
+    double keep_s = 60;     // With `resumable`.
+    std::string resume_id;  // Instead of a prompt.
+    // Of it: a token each, and in front of them those of prompt logprobs.
+    uint64_t received_chunks = 0;
     double timeout_s = 600;
 };
 

@@ -54,6 +54,14 @@ void print_resume_id(const Accepted& accepted, const EndpointFlags& endpoint) {
                  endpoint.words().c_str());
 }
 
+// Of a request that can be resumed, and broke off.
+void print_received(uint64_t num_chunks) {
+    std::fprintf(stderr,
+                 "%llu chunks have come: resume with --received %llu\n",
+                 static_cast<unsigned long long>(num_chunks),
+                 static_cast<unsigned long long>(num_chunks));
+}
+
 Result<Generation> generate_or_resume(Client& client,
                                       const CommonOptions& common,
                                       const GenerateOptions& options,
@@ -163,11 +171,13 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
 
     const Cancellation& cancellation = interrupt_cancellation();
     bool line_is_open = false;
+    uint64_t num_chunks = options.received_chunks;
     const Result<Generation> result = generate_or_resume(
         *client,
         common,
         options,
         [&](const Chunk& chunk) {
+            ++num_chunks;
             if (common.json || chunk.text().empty()) return true;
             std::cout << chunk.text() << std::flush;
             line_is_open = chunk.text().back() != '\n';
@@ -178,6 +188,7 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
     std::cout << std::flush;
     if (!result.ok()) {
         const int code = report_failure(common, result.error(), !client->is_silent());
+        if (options.resumable || !options.resume_id.empty()) print_received(num_chunks);
         return cancellation.requested() ? kExitInterrupted : code;
     }
     if (common.json) {

@@ -2,11 +2,14 @@
 #include "clients/afdctl/generate_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clients/command_line.h"
@@ -86,6 +89,20 @@ void add_penalties(CLI::App& command, SamplingSettings& sampling) {
         ->type_name("ID:BIAS,...");
 }
 
+// What is wrong with the file of a schema; empty: it was read.
+std::string read_schema(const std::string& path, SamplingSettings& sampling) {
+    std::ifstream file(path, std::ios::binary);
+    std::string schema;
+    std::array<char, 4096> part;
+    do {
+        file.read(part.data(), part.size());
+        schema.append(part.data(), static_cast<size_t>(file.gcount()));
+    } while (file);
+    if (!file.eof() || file.bad()) return "'" + path + "' cannot be read: " + std::strerror(errno);
+    sampling.mutable_response_format()->set_json_schema(std::move(schema));
+    return {};
+}
+
 void add_response_format(CLI::App& command, SamplingSettings& sampling) {
     CLI::Option* const object = command.add_flag_function(
         "--json-object",
@@ -96,13 +113,10 @@ void add_response_format(CLI::App& command, SamplingSettings& sampling) {
     command
         .add_option_function<std::string>(
             "--json-schema",
-            [&sampling](const std::string& path) {
-                std::ifstream file(path, std::ios::binary);
-                sampling.mutable_response_format()->set_json_schema(
-                    {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
-            },
+            [](const std::string&) {},  // The check has read it.
             "JSON that is valid against this schema")
-        ->check(CLI::ExistingFile.description(""))
+        ->check(CLI::Validator(
+            [&sampling](std::string& path) { return read_schema(path, sampling); }, ""))
         ->excludes(object)
         ->option_text("FILE");
 }

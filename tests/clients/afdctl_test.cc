@@ -27,6 +27,7 @@ using afd::testing::MockAfdd;
 using afd::testing::MockAnswer;
 using afd::testing::ProgramOptions;
 using afd::testing::ProgramResult;
+using afd::testing::steady_answer;
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -392,6 +393,9 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "hi", "--seed", "18446744073709551616"}, "from 0 to 18446744073709551615"},
         {{"generate", "hi", "--seed", "0x10"}, "'0x10' must be a whole number"},
         {{"generate", "--resume", "abc", "--received", "-1"}, "--received: '-1' must be a whole"},
+        {{"generate", "hi", "--json-schema", "/nowhere/x"},
+         "'/nowhere/x' cannot be read: No such file"},
+        {{"generate", "hi", "--json-schema", "/"}, "'/' cannot be read: Is a directory"},
         {{"generate", "--stop-token-ids"}, "--stop-token-ids: 1 required ID,... missing"},
         {{"generate", "--prompt-ids", "1,2", "3"}, "a prompt or --prompt-ids, not both"},
         {{"generate", "hi", "--presence-penalty", "3"}, "--presence-penalty"},
@@ -495,6 +499,20 @@ TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
     EXPECT_EQ(nlohmann::json::parse(json.out)["resume_id"], "mock_id");
     EXPECT_EQ(server.generates().back().resumable_ms(), 60'000U);
     EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("resume with"), std::string::npos);
+}
+
+// Goal: whoever broke off can go on exactly where he is. Method: a stream that breaks behind three
+// chunks. Oracle: their number.
+TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(0));
+        answer.end = MockAnswer::End::kError;
+        return answer;
+    });
+    const ProgramResult broken = afdctl(server, {"generate", "hi", "--resumable"});
+    EXPECT_NE(broken.exit_code, 0);
+    EXPECT_THAT(broken.err, HasSubstr("3 chunks have come: resume with --received 3\n"));
+    EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("chunks have come"), std::string::npos);
 }
 
 // Goal: the command that is printed reaches the same afdd, also from a shell without this one's
