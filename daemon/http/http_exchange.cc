@@ -75,6 +75,14 @@ void HttpExchange::take(const client::Response& response, std::string& events) {
     }
 }
 
+std::vector<uint64_t> HttpExchange::take_cut() {
+    std::vector<uint64_t> ids;
+    for (const size_t choice : answer_->take_cut()) {
+        if (!is_resumable()) ids.push_back(first_id_ + choice);
+    }
+    return ids;
+}
+
 std::string HttpExchange::to_send(std::string_view events) {
     // An error is no part of what can be said again.
     if (!numbers_ || answer_->error()) return std::string(events);

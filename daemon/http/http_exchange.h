@@ -54,6 +54,10 @@ class HttpExchange {
     // REQUIRES: has(response.request_id()).
     void take(const client::Response& response, std::string& events);
 
+    // The request_ids of Generates that need not go on. Those of a resumable one go on: to read its
+    // end again its client needs it whole.
+    std::vector<uint64_t> take_cut();
+
     // A resumed one: all that was said before has been said again just now; what comes is new.
     bool has_caught_up() const { return num_missing_ == 0; }
     // After that: whether there are the events that the client says it has.

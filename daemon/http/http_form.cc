@@ -34,6 +34,7 @@ std::string HttpForm::text() const {
     form.set_return_token_ids(call.return_token_ids);
     form.set_resumable_ms(call.resumable_ms);
     form.set_hides_output(call.hides_output);
+    form.set_ends_behind_call(call.ends_behind_call);
     return form.SerializeAsString();
 }
 
@@ -60,6 +61,7 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     call.return_token_ids = form.return_token_ids();
     call.resumable_ms = form.resumable_ms();
     call.hides_output = form.hides_output();
+    call.ends_behind_call = form.ends_behind_call();
     return std::shared_ptr<const SessionForm>(
         std::make_shared<const HttpForm>(std::make_shared<const AnswerForm>(std::move(answer))));
 }

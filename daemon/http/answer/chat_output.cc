@@ -8,6 +8,7 @@ namespace afd::daemon {
 std::vector<std::string> ChatOutput::take(const std::vector<model::ChatEvent>& events) {
     std::vector<std::string> deltas;
     for (const model::ChatEvent& event : events) {
+        if (is_over()) break;
         if (is_stream_) {
             deltas.push_back(delta_of(event));
         } else {

@@ -17,8 +17,15 @@ namespace afd::daemon {
 class ChatOutput {
   public:
     // `id`: what the ids of tool calls begin with. `is_stream`: deltas, else a message.
-    ChatOutput(const model::OutputSyntax& syntax, std::string id, bool is_stream)
-        : parser_(syntax), id_(std::move(id)), is_stream_(is_stream) {}
+    // `ends_behind_call`: what comes behind the first call is not said.
+    ChatOutput(const model::OutputSyntax& syntax,
+               std::string id,
+               bool is_stream,
+               bool ends_behind_call = false)
+        : parser_(syntax),
+          id_(std::move(id)),
+          is_stream_(is_stream),
+          ends_behind_call_(ends_behind_call) {}
 
     // More of the text: of a stream its deltas, JSON objects, often none; else none.
     std::vector<std::string> append(std::string_view text) { return take(parser_.append(text)); }
@@ -26,6 +33,8 @@ class ChatOutput {
     std::vector<std::string> finish() { return take(parser_.finish()); }
 
     bool has_calls() const { return num_calls_ > 0; }
+    // Whether nothing is said any more, whatever text comes.
+    bool is_over() const { return ends_behind_call_ && has_calls(); }
     // The whole, without a stream: {"role":"assistant",...}.
     std::string message() const;
 
@@ -39,6 +48,7 @@ class ChatOutput {
     model::OutputParser parser_;
     const std::string id_;
     const bool is_stream_;
+    const bool ends_behind_call_;
     uint64_t num_calls_ = 0;
     std::string content_;
     std::string reasoning_;

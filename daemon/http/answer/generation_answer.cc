@@ -82,7 +82,7 @@ GenerationAnswer::GenerationAnswer(GenerationCall call,
         Choice& choice = choices_.emplace_back(model, call_.is_chat);
         if (!call_.is_chat) continue;
         const std::string call_id = "call_" + id.substr(id.find('-') + 1) + '-' + std::to_string(i);
-        choice.chat.emplace(call_.output, call_id, call_.is_stream);
+        choice.chat.emplace(call_.output, call_id, call_.is_stream, call_.ends_behind_call);
     }
 }
 
@@ -113,7 +113,7 @@ void GenerationAnswer::on_response(size_t choice,
             on_finished(choice, response.finished(), events);
             return;
         case client::Response::kError:
-            error_ = api_error(response.error());
+            fail(api_error(response.error()));
             return;
         case client::Response::kStatus:
         case client::Response::kDone:
@@ -130,8 +130,20 @@ void GenerationAnswer::on_response(size_t choice,
     }
 }
 
+void GenerationAnswer::fail(ApiError error) {
+    error_ = std::move(error);
+    if (!call_.hides_output || error_->code != "context_length_exceeded") return;
+    // Who scores a prompt has not asked for the token that is made behind it.
+    constexpr std::string_view kAsked = " and max_tokens is 1: together";
+    error_->param = "prompt";
+    const size_t at = error_->message.find(kAsked);
+    if (at == std::string::npos) return;
+    error_->message.replace(at, kAsked.size(), ", and to score it takes one more:");
+}
+
 void GenerationAnswer::on_chunk(size_t index, const client::Chunk& chunk, std::string& events) {
     Choice& choice = choices_[index];
+    if (choice.is_cut()) return;
     const auto& prompt = chunk.prompt_logprobs();
     choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), prompt.begin(), prompt.end());
     const auto& prompt_top = chunk.prompt_top_logprobs();
@@ -141,6 +153,7 @@ void GenerationAnswer::on_chunk(size_t index, const client::Chunk& chunk, std::s
     if (call_.hides_output) return;
     add_tokens(choice, chunk);
     append_text(index, chunk.text(), events);
+    if (choice.is_cut()) cut_.push_back(index);
 }
 
 void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
@@ -186,11 +199,13 @@ void GenerationAnswer::on_finished(size_t index,
             append_event(index, R"(,"delta":)" + delta, events);
         }
     }
-    choice.finish_reason = call_.hides_output ? "length" : reason_of(finished);
+    choice.finish_reason = call_.hides_output ? "length"
+                           : choice.is_cut()  ? "stop"
+                                              : reason_of(finished);
     if (choice.chat && choice.chat->has_calls() && choice.finish_reason == "stop") {
         choice.finish_reason = "tool_calls";
     }
-    append_stop_reason(finished, choice.stop_reason);
+    if (!choice.is_cut()) append_stop_reason(finished, choice.stop_reason);
     choice.num_cached_tokens = finished.num_cached_tokens();
     --num_open_;
     if (call_.is_stream) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/http/answer/chat_output.h"
@@ -38,6 +39,10 @@ class GenerationAnswer {
     // nothing changes any more.
     void on_response(size_t choice, const client::Response& response, std::string& events);
 
+    // Choices that are over before the gateway says so: what it still makes for them is not said.
+    // Each is told once, in the call behind.
+    std::vector<size_t> take_cut() { return std::exchange(cut_, {}); }
+
     // Every choice is complete, or there is an error().
     bool is_over() const { return num_open_ == 0 || error_.has_value(); }
     const std::optional<ApiError>& error() const { return error_; }
@@ -50,6 +55,8 @@ class GenerationAnswer {
   private:
     struct Choice {
         Choice(const ApiModel& model, bool is_chat) : logprobs(model, is_chat) {}
+
+        bool is_cut() const { return chat && chat->is_over(); }
 
         std::string text;                // Not of a stream or a chat.
         std::optional<ChatOutput> chat;  // Of a chat.
@@ -67,6 +74,7 @@ class GenerationAnswer {
         bool has_begun = false;          // What goes before its first token was said.
     };
 
+    void fail(ApiError error);
     void on_chunk(size_t index, const client::Chunk& chunk, std::string& events);
     void on_finished(size_t index, const client::Finished& finished, std::string& events);
     // What goes before the first token: the role of a chat, the echo of a prompt.
@@ -86,6 +94,7 @@ class GenerationAnswer {
     const std::string head_;  // {"id":...,"choices":[ of every event.
     std::vector<Choice> choices_;
     size_t num_open_ = 0;
+    std::vector<size_t> cut_;
     std::optional<ApiError> error_;
 };
 

@@ -34,6 +34,11 @@ ApiError no_such_model(std::string_view name, const ApiModel& model) {
                 fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
 }
 
+// Whatever a name is, it costs nobody the answer.
+HttpResponse written(const nlohmann::json& json) {
+    return HttpResponse::json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
 // Of a path (RFC 3986, 2.1); what is no such escape stays as it is.
 std::string percent_decoded(std::string_view path) {
     std::string decoded;
@@ -123,7 +128,7 @@ ApiResult<nlohmann::json> detokenize(std::string_view body, const ApiModel& mode
 
 HttpResponse response_of(const ApiResult<nlohmann::json>& result) {
     if (const auto* error = std::get_if<ApiError>(&result)) return HttpResponse::of(*error);
-    return HttpResponse::json(std::get<nlohmann::json>(result).dump());
+    return written(std::get<nlohmann::json>(result));
 }
 
 }  // namespace
@@ -131,13 +136,13 @@ HttpResponse response_of(const ApiResult<nlohmann::json>& result) {
 HttpResponse answer_models(const ApiModel& model) {
     const nlohmann::json list = {{"object", "list"},
                                  {"data", nlohmann::json::array({describe_model(model)})}};
-    return HttpResponse::json(list.dump());
+    return written(list);
 }
 
 HttpResponse answer_model(const ApiModel& model, std::string_view path) {
     const std::string name = percent_decoded(path);
     if (name != model.id && name != model.root) return HttpResponse::of(no_such_model(name, model));
-    return HttpResponse::json(describe_model(model).dump());
+    return written(describe_model(model));
 }
 
 HttpResponse answer_tokenize(std::string_view body, const ApiModel& model) {

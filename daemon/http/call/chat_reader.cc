@@ -100,8 +100,7 @@ void show_tools(FieldReader& fields, std::string_view body, Conversation& conver
         return;
     }
     for (const nlohmann::ordered_json& tool : read.value().at("tools")) {
-        conversation.tools.push_back(
-            tool.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+        conversation.tools.push_back(model::compact_text(tool));
     }
 }
 
@@ -115,10 +114,6 @@ bool has_name(const nlohmann::json& function) {
 // Which tools the model may call.
 void read_tools(FieldReader& fields, std::string_view body, Conversation& conversation) {
     const bool is_none = read_tool_choice(fields).kind == ToolChoice::Kind::kNone;
-    if (!fields.boolean("parallel_tool_calls").value_or(true)) {
-        fields.fail(unsupported_field("parallel_tool_calls",
-                                      "parallel_tool_calls = false is not supported"));
-    }
     const nlohmann::json* tools = fields.any("tools");
     if (tools == nullptr) return;
     if (!tools->is_array()) {

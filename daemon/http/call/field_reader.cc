@@ -56,6 +56,14 @@ std::optional<int64_t> FieldReader::integer(const char* name, int64_t min, int64
     return std::nullopt;
 }
 
+std::optional<uint64_t> FieldReader::bits(const char* name) {
+    const nlohmann::json* value = any(name);
+    value = typed(name, value != nullptr && value->is_number_integer(), "an integer of 64 bits");
+    if (value == nullptr) return std::nullopt;
+    if (value->is_number_unsigned()) return value->get<uint64_t>();
+    return static_cast<uint64_t>(value->get<int64_t>());
+}
+
 std::optional<double> FieldReader::number(const char* name) {
     const nlohmann::json* value = any(name);
     value = typed(name, value != nullptr && value->is_number(), "a number");
@@ -76,18 +84,15 @@ std::vector<std::string> FieldReader::unknown() const {
     std::vector<std::string> names;
     if (!object_.is_object()) return names;
     for (const auto& [name, value] : object_.items()) {
-        if (!known_.contains(name)) names.push_back(path_of(name));
+        if (!known_.contains(name) && !value.is_null()) names.push_back(path_of(name));
     }
     names.insert(names.end(), unknown_within_.begin(), unknown_within_.end());
     return names;
 }
 
 void FieldReader::add_unknown(const FieldReader& inner) {
-    if (!inner.object_.is_object()) return;
-    for (const auto& [name, value] : inner.object_.items()) {
-        if (inner.known_.contains(name) || value.is_null()) continue;
-        unknown_within_.push_back(inner.path_of(name));
-    }
+    const std::vector<std::string> names = inner.unknown();
+    unknown_within_.insert(unknown_within_.end(), names.begin(), names.end());
 }
 
 std::string_view type_of(const nlohmann::json& value) {

@@ -27,6 +27,8 @@ class FieldReader {
     std::optional<bool> boolean(const char* name);
     // REQUIRES: min <= max.
     std::optional<int64_t> integer(const char* name, int64_t min, int64_t max);
+    // The 64 bits of an integer, with a sign or without one.
+    std::optional<uint64_t> bits(const char* name);
     std::optional<double> number(const char* name);
     std::optional<std::string> text(const char* name);
     // Of any type; null: absent.
@@ -41,10 +43,10 @@ class FieldReader {
 
     const std::optional<ApiError>& error() const { return error_; }
     // Whole names of the fields that nobody asked for, in the order of the alphabet; behind them
-    // those of objects within this one.
+    // those of objects within this one. One that is null asks for nothing: clients send every field
+    // that they know.
     std::vector<std::string> unknown() const;
-    // `inner` is of an object within this one. Of its fields those that are null are left out:
-    // clients send messages back that have every field there is.
+    // `inner` is of an object within this one.
     void add_unknown(const FieldReader& inner);
 
   private:

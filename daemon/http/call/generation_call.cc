@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -83,32 +84,35 @@ void read_logit_bias(FieldReader& fields, SamplingSettings& sampling) {
     }
 }
 
-void read_sampling(FieldReader& fields,
-                   std::string_view body,
-                   const ApiModel& model,
-                   SamplingSettings& sampling) {
+std::optional<float> read_top_p(FieldReader& fields) {
+    const auto top_p = fields.number("top_p");
+    if (!top_p) return std::nullopt;
+    // 0 is how SamplingSettings says that it is off, which no client means by it, nor by what a
+    // float has no other number for.
+    if (*top_p == 0) {
+        fields.fail(bad_field("top_p", "top_p = 0: must be above 0, up to 1; 1 keeps every token"));
+    }
+    const auto read = static_cast<float>(*top_p);
+    return read == 0 ? std::numeric_limits<float>::min() : read;
+}
+
+void read_sampling(FieldReader& fields, const ApiModel& model, SamplingSettings& sampling) {
     const model::GenerationConfig& author = model.defaults;
     sampling.set_temperature(static_cast<float>(
         fields.number("temperature").value_or(author.temperature.value_or(1.0F))));
-    const auto top_p = fields.number("top_p");
-    // 0 is how SamplingSettings says that it is off, which no client means by it.
-    if (top_p && *top_p == 0) {
-        fields.fail(bad_field("top_p", "top_p = 0: must be above 0, up to 1; 1 keeps every token"));
-    }
-    sampling.set_top_p(static_cast<float>(top_p.value_or(author.top_p.value_or(0.0F))));
+    sampling.set_top_p(read_top_p(fields).value_or(author.top_p.value_or(0.0F)));
     const int64_t top_k =
         fields.integer("top_k", -1, kTokensMax).value_or(author.top_k.value_or(0));
     sampling.set_top_k(static_cast<uint32_t>(std::max<int64_t>(top_k, 0)));
     sampling.set_min_p(
         static_cast<float>(fields.number("min_p").value_or(author.min_p.value_or(0.0F))));
-    if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
-        sampling.set_seed(static_cast<uint64_t>(*seed));
-    }
-    // 0 is how SamplingSettings says that it is off.
+    if (const auto seed = fields.bits("seed")) sampling.set_seed(*seed);
+    // Before it is a float: one that is next to nothing would be 0, which is off.
     const auto repetition = fields.number("repetition_penalty");
-    if (repetition && *repetition == 0) {
-        fields.fail(bad_field("repetition_penalty",
-                              "repetition_penalty = 0: must be 0.01 to 100; 1 is off"));
+    if (repetition && (*repetition < 0.01 || *repetition > 100)) {
+        fields.fail(bad_field(
+            "repetition_penalty",
+            fmt::format("repetition_penalty = {}: must be 0.01 to 100; 1 is off", *repetition)));
     }
     const double penalty = repetition.value_or(author.repetition_penalty.value_or(1.0F));
     if (penalty != 1) sampling.set_repetition_penalty(static_cast<float>(penalty));
@@ -117,7 +121,6 @@ void read_sampling(FieldReader& fields,
     sampling.set_frequency_penalty(static_cast<float>(
         fields.number("frequency_penalty").value_or(author.frequency_penalty.value_or(0.0F))));
     read_logit_bias(fields, sampling);
-    read_response_format(fields, body, sampling);
 }
 
 // Where the text ends.
@@ -195,7 +198,7 @@ void finish(FieldReader& fields, GenerationCall& call) {
                         GenerationCall::kChoicesMax)));
     }
     // Who waits for a whole answer has no id to resume with; choices come in any order.
-    if (call.resumable_ms > 0 && (!call.is_stream || total > 1 || !call.echoes.empty())) {
+    if (call.resumable_ms > 0 && (!call.is_stream || total > 1 || call.has_echo)) {
         fields.fail(bad_field("resumable_ms",
                               "resumable_ms is for streams of one choice: set stream, and neither "
                               "n, several prompts nor echo"));
@@ -216,7 +219,7 @@ void read_completion_form(FieldReader& fields, GenerationCall& call, client::Gen
     base.set_prompt_logprobs(call.has_logprobs && echo);
     // A log probability stands beside the text of its token.
     base.set_return_token_ids(call.return_token_ids || call.has_logprobs);
-    if (echo) call.echoes.resize(1);
+    call.has_echo = echo;
 }
 
 void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
@@ -269,8 +272,7 @@ void read_output(const ApiModel& model, const GenerationCall& call, client::Gene
         base.mutable_sampling()->mutable_response_format()->set_thinks_first(
             call.output.reasoning == model::ReasoningSyntax::kStarted);
     }
-    if (base.ignore_eos()) return;
-    for (const uint32_t id : model.chat_end_ids) base.add_stop_token_ids(id);
+    base.mutable_end_token_ids()->Assign(model.chat_end_ids.begin(), model.chat_end_ids.end());
 }
 
 }  // namespace
@@ -283,13 +285,17 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
     call.is_chat = true;
     client::Generate& wish = call.prompts.emplace_back();
     read_model(fields, model);
-    read_sampling(fields, body, model, *wish.mutable_sampling());
+    read_sampling(fields, model, *wish.mutable_sampling());
+    read_response_format(fields, body, *wish.mutable_sampling(), call.ignored);
     read_end(fields, wish);
     read_form(fields, call);
     read_chat_form(fields, call, wish);
     refuse_unsupported(fields);
     const model::Conversation conversation = read_conversation(fields, body);
     const ToolChoice choice = read_tool_choice(fields);
+    // A call that is forced is one.
+    const bool is_auto = choice.kind == ToolChoice::Kind::kAuto;
+    call.ends_behind_call = !fields.boolean("parallel_tool_calls").value_or(true) && is_auto;
     if (wish.sampling().has_response_format() && !conversation.tools.empty()) {
         fields.fail(unsupported_field("response_format",
                                       "response_format beside tools is not supported: an answer "
@@ -311,8 +317,11 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
                                  "channels, in front of which it could not think");
     }
     if (choice.kind == ToolChoice::Kind::kRequired) {
-        auto error = force_call(choice, body, call.output.tools, *wish.mutable_sampling());
+        auto error =
+            force_call(choice, body, call.output.tools, *wish.mutable_sampling(), call.ignored);
         if (error) return std::move(*error);
+    } else if (is_auto) {
+        note_strict_tools(fields, call.ignored);
     }
     read_output(model, call, wish);
     return call;
@@ -325,7 +334,8 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     GenerationCall call;
     client::Generate base;
     read_model(fields, model);
-    read_sampling(fields, body, model, *base.mutable_sampling());
+    read_sampling(fields, model, *base.mutable_sampling());
+    read_response_format(fields, body, *base.mutable_sampling(), call.ignored);
     read_end(fields, base);
     read_form(fields, call);
     read_completion_form(fields, call, base);
@@ -341,10 +351,8 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     const bool adds_special = fields.boolean("add_special_tokens").value_or(true);
     finish(fields, call);
     if (fields.error()) return *fields.error();
-    const bool echo = !call.echoes.empty();
-    call.echoes.clear();
     for (client::Generate& prompt : call.prompts) {
-        if (echo) call.echoes.push_back(text_of_prompt(prompt, model));
+        if (call.has_echo) call.echoes.push_back(text_of_prompt(prompt, model));
         if (!adds_special) {
             if (auto error = make_bare(prompt, model)) return *std::move(error);
         }

@@ -25,8 +25,9 @@ struct GenerationCall {
     bool is_chat = false;
     model::OutputSyntax output = {};             // Of a chat: how what it says is told apart.
     std::vector<client::Generate> prompts = {};  // One for all choices of a prompt.
-    std::vector<std::string> echoes = {};        // The prompts' texts, with echo; else empty.
-    uint32_t num_choices = 1;                    // Of each prompt.
+    bool has_echo = false;
+    std::vector<std::string> echoes = {};  // The prompts' texts, with has_echo; else empty.
+    uint32_t num_choices = 1;              // Of each prompt.
     bool is_stream = false;
     bool include_usage = false;     // Of a stream: in an event of its own at the end.
     bool continuous_usage = false;  // And in every event before.
@@ -37,7 +38,9 @@ struct GenerationCall {
     // max_tokens 0 with echo, which scores the prompt: the gateway makes one token at least, and it
     // is not shown.
     bool hides_output = false;
-    std::vector<std::string> ignored = {};  // Fields that are not known.
+    bool ends_behind_call = false;  // Of a chat: the first call is the last thing it says.
+    // Fields that are not known, and what is known and nothing is held to.
+    std::vector<std::string> ignored = {};
 };
 
 // Errors: 400 naming the param; 404: another model is asked for.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model/checkpoint/ordered_json.h"
+#include "model/grammar/schema.h"
 
 namespace afd::daemon {
 namespace {
@@ -18,11 +19,13 @@ constexpr const char* kField = "response_format";
 // by the alphabet.
 Result<std::string> schema_text(std::string_view body) {
     AFD_ASSIGN(const auto ordered, model::parse_ordered_member(body, kField, kField));
-    return ordered[kField]["json_schema"]["schema"].dump(
-        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    return model::compact_text(ordered[kField]["json_schema"]["schema"]);
 }
 
-void read_schema(FieldReader& format, std::string_view body, SamplingSettings& sampling) {
+void read_schema(FieldReader& format,
+                 std::string_view body,
+                 SamplingSettings& sampling,
+                 std::vector<std::string>& ignored) {
     const nlohmann::json* described = format.any("json_schema");
     if (described == nullptr) {
         format.fail(bad_field(kField,
@@ -47,12 +50,24 @@ void read_schema(FieldReader& format, std::string_view body, SamplingSettings& s
         format.fail(bad_field(kField, text.error().message));
         return;
     }
+    note_ignored(text.value(), "response_format.json_schema.schema", ignored);
     sampling.mutable_response_format()->set_json_schema(text.value());
 }
 
 }  // namespace
 
-void read_response_format(FieldReader& fields, std::string_view body, SamplingSettings& sampling) {
+void note_ignored(const std::string& schema,
+                  const std::string& path,
+                  std::vector<std::string>& ignored) {
+    const Result<model::JsonSchema> read = model::read_json_schema(schema);
+    if (!read.ok()) return;
+    for (const std::string& place : read.value().ignored) ignored.push_back(path + place);
+}
+
+void read_response_format(FieldReader& fields,
+                          std::string_view body,
+                          SamplingSettings& sampling,
+                          std::vector<std::string>& ignored) {
     const nlohmann::json* value = fields.any(kField);
     if (value == nullptr) return;
     FieldReader format(*value, "response_format.");
@@ -60,7 +75,7 @@ void read_response_format(FieldReader& fields, std::string_view body, SamplingSe
     if (type == "json_object") {
         sampling.mutable_response_format()->set_json_object(true);
     } else if (type == "json_schema") {
-        read_schema(format, body, sampling);
+        read_schema(format, body, sampling, ignored);
     } else if (!format.error() && type != "text") {
         format.fail(unsupported_field(
             kField,

@@ -3,7 +3,9 @@
 
 // `response_format` in the body of a completion, of text or a chat.
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/http/call/field_reader.h"
 #include "proto/sampling.pb.h"
@@ -12,7 +14,15 @@ namespace afd::daemon {
 
 // What is wrong with its form is in `fields`; the schema itself is the gateway's to judge. `body`:
 // what `fields` was parsed from, with the members of the schema in their order, which is that of
-// the answer.
-void read_response_format(FieldReader& fields, std::string_view body, SamplingSettings& sampling);
+// the answer. `ignored`: gets the places in the schema that the answer is not held to.
+void read_response_format(FieldReader& fields,
+                          std::string_view body,
+                          SamplingSettings& sampling,
+                          std::vector<std::string>& ignored);
+
+// The same places of a schema that is the field `path`. One that cannot be read has none.
+void note_ignored(const std::string& schema,
+                  const std::string& path,
+                  std::vector<std::string>& ignored);
 
 }  // namespace afd::daemon

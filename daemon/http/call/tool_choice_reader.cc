@@ -5,9 +5,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/http/call/response_format_reader.h"
 #include "model/chat/call_form.h"
 #include "model/checkpoint/ordered_json.h"
 #include "model/grammar/response_program.h"
+#include "model/tokenizer/utf8.h"
 
 namespace afd::daemon {
 namespace {
@@ -27,7 +29,7 @@ ApiResult<std::string> parameters_of(const OrderedJson& function, const std::str
     }
     const bool has_kind = schema.contains("$ref") || schema.contains("anyOf");
     if (!has_kind) schema["type"] = "object";
-    return schema.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    return model::compact_text(schema);
 }
 
 void add_parts(const std::vector<model::CallPart>& parts,
@@ -41,24 +43,26 @@ void add_parts(const std::vector<model::CallPart>& parts,
 
 std::optional<ApiError> add_tools(const ToolChoice& choice,
                                   const OrderedJson& tools,
-                                  ToolCallFormat& format) {
+                                  ToolCallFormat& format,
+                                  std::vector<std::string>& ignored) {
     for (size_t i = 0; i < tools.size(); ++i) {
         const OrderedJson& function = tools[i]["function"];
         const std::string name = function.value("name", "");
         if (!choice.name.empty() && name != choice.name) continue;
         ToolCallFormat::Tool& tool = *format.add_tools();
         tool.set_name(name);
-        ApiResult<std::string> parameters =
-            parameters_of(function, fmt::format("tools[{}].function.parameters", i));
+        const std::string path = fmt::format("tools[{}].function.parameters", i);
+        ApiResult<std::string> parameters = parameters_of(function, path);
         if (auto* error = std::get_if<ApiError>(&parameters)) return std::move(*error);
         tool.set_parameters(std::move(std::get<std::string>(parameters)));
+        note_ignored(tool.parameters(), path, ignored);
     }
     if (!format.tools().empty()) return std::nullopt;
     return bad_field("tool_choice",
                      choice.name.empty()
                          ? "tool_choice = required: there are no tools"
                          : fmt::format("tool_choice names '{}', which is none of the tools",
-                                       choice.name.substr(0, 100)));
+                                       model::start_of(choice.name, 100)));
 }
 
 }  // namespace
@@ -88,7 +92,8 @@ ToolChoice read_tool_choice(FieldReader& fields) {
 std::optional<ApiError> force_call(const ToolChoice& choice,
                                    std::string_view body,
                                    model::ToolSyntax syntax,
-                                   SamplingSettings& sampling) {
+                                   SamplingSettings& sampling,
+                                   std::vector<std::string>& ignored) {
     // With the members of each schema in their order, which is that of the arguments.
     const Result<OrderedJson> read = model::parse_ordered_member(body, "tools", "tools");
     if (!read.ok()) return bad_field("tools", read.error().message);
@@ -97,7 +102,7 @@ std::optional<ApiError> force_call(const ToolChoice& choice,
     const OrderedJson none = OrderedJson::array();
     const auto tools = json.find("tools");
     const bool has_tools = tools != json.end() && tools->is_array();
-    if (auto error = add_tools(choice, has_tools ? *tools : none, format)) return error;
+    if (auto error = add_tools(choice, has_tools ? *tools : none, format, ignored)) return error;
     if (syntax == model::ToolSyntax::kNone) {
         return unsupported_field("tool_choice", "tool_choice: the model's template has no calls");
     }
@@ -109,6 +114,15 @@ std::optional<ApiError> force_call(const ToolChoice& choice,
     const auto program = model::response_program(sampling.response_format());
     if (program.ok()) return std::nullopt;
     return unsupported_field("tools", "tools: " + program.error().message);
+}
+
+void note_strict_tools(FieldReader& fields, std::vector<std::string>& ignored) {
+    const nlohmann::json* tools = fields.any("tools");
+    for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
+        const nlohmann::json& function = (*tools)[i]["function"];
+        if (function.value("strict", nlohmann::json()) != true) continue;
+        ignored.push_back(fmt::format("tools[{}].function.strict", i));
+    }
 }
 
 }  // namespace afd::daemon

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/http/call/field_reader.h"
 #include "daemon/http/message/api_error.h"
@@ -27,9 +28,15 @@ ToolChoice read_tool_choice(FieldReader& fields);
 // One call of a tool in the form of the model, with arguments of its parameters. `body`: of the
 // request, whose `tools` were read. Errors: 400: there is no such tool, or its parameters ask for
 // what is not supported, or they are beyond the limits of model/checkpoint/ordered_json.h.
+// `ignored`: gets the places in the parameters that the arguments are not held to.
 std::optional<ApiError> force_call(const ToolChoice& choice,
                                    std::string_view body,
                                    model::ToolSyntax syntax,
-                                   SamplingSettings& sampling);
+                                   SamplingSettings& sampling,
+                                   std::vector<std::string>& ignored);
+
+// Of a call that the model makes on its own nothing is forced: the tools whose `strict` asks for it
+// go to `ignored`. REQUIRES: `tools` was read, without an error.
+void note_strict_tools(FieldReader& fields, std::vector<std::string>& ignored);
 
 }  // namespace afd::daemon

@@ -37,6 +37,27 @@ bool is_about_length(std::string_view message) {
            message.find(" fit, ") != std::string_view::npos;
 }
 
+// Both are the gateway's words (output_limit.cc, resumable_requests.cc).
+bool is_about_reading(std::string_view message) {
+    return message.starts_with("the client reads too slowly") ||
+           message.starts_with("nothing of it was read ");
+}
+bool is_about_keeping(std::string_view message) {
+    return message.find("(resume_buffer_kib)") != std::string_view::npos;
+}
+
+// Something is full. Only of the queue it is true that the same request may find room in a moment.
+ApiError exhausted(const std::string& message) {
+    if (is_about_reading(message)) {
+        return {.status = 408, .code = "client_too_slow", .message = message};
+    }
+    if (is_about_keeping(message)) {
+        return {
+            .status = 503, .code = "resume_buffer_full", .message = message, .retry_after_s = 1};
+    }
+    return {.status = 429, .code = "queue_full", .message = message, .retry_after_s = 1};
+}
+
 // A message may name what a client sent, such as a path, and that is any bytes.
 std::string readable(std::string_view text) {
     std::string valid;
@@ -90,7 +111,7 @@ ApiError api_error(const client::Error& error) {
         case Code::kNotFound:
             return {.status = 404, .message = message};
         case Code::kResourceExhausted:
-            return {.status = 429, .code = "queue_full", .message = message, .retry_after_s = 1};
+            return exhausted(message);
         case Code::kFailedPrecondition:
             return {.status = 503, .code = "draining", .message = message, .retry_after_s = 5};
         case Code::kUnavailable:

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "daemon/http/call/generation_call.h"
 #include "model/chat/chatml_template.h"
 #include "model/chat/harmony_template.h"
@@ -104,6 +106,86 @@ TEST_F(ChatCallTest, ACallWithBlankArgumentsHasNone) {
                     HasSubstr(R"({"name": "now", "arguments": {}})"))
             << arguments;
     }
+}
+
+const std::string kOneTool =
+    R"(,"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{}}}])";
+const std::string kForced = R"(,"tool_choice":{"type":"function","function":{"name":"f"}})";
+
+// Goal: one call at most, where that is asked for: a forced call is one already, and where the
+// model may call the answer ends behind the first.
+TEST_F(ChatCallTest, ParallelCallsCanBeForbidden) {
+    use_chatml();
+    const std::string single = R"(,"parallel_tool_calls":false)";
+    EXPECT_TRUE(read(kOneTool + single).ends_behind_call);
+    EXPECT_FALSE(read(kOneTool).ends_behind_call);
+    EXPECT_FALSE(read(kOneTool + R"(,"parallel_tool_calls":true)").ends_behind_call);
+    const GenerationCall forced = read(kOneTool + kForced + single);
+    EXPECT_FALSE(forced.ends_behind_call);
+    EXPECT_EQ(forced.prompts.at(0).sampling().response_format().tool_call().tools_size(), 1);
+    EXPECT_EQ(prompt_of(read(single)), prompt_of(read(""))) << "without tools it says nothing";
+}
+
+// Arguments are held to a schema only where the call is forced.
+TEST_F(ChatCallTest, ListsWhatArgumentsAreNotHeldTo) {
+    use_chatml();
+    EXPECT_THAT(read(kOneTool).ignored, ElementsAre("tools[0].function.strict"));
+    EXPECT_THAT(read(kOneTool + R"(,"tool_choice":"none")").ignored, IsEmpty());
+    EXPECT_THAT(read(kOneTool + kForced).ignored, IsEmpty());
+    EXPECT_THAT(read(R"(,"tools":[{"type":"function","function":{"name":"f","parameters":
+                     {"properties":{"a":{"type":"string","format":"email"}}}}}])" +
+                     kForced)
+                    .ignored,
+                ElementsAre("tools[0].function.parameters/properties/a/format"));
+}
+
+TEST_F(ChatCallTest, ArgumentsOfAForcedCallAreAnObjectWhateverLeadsToIt) {
+    use_chatml();
+    const auto with_parameters = [](const std::string& parameters) {
+        return R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + parameters +
+               "}}]" + kForced;
+    };
+    read(with_parameters(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})"));
+    for (const char* parameters : {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}})",
+                                   R"({"anyOf":[{"type":"object"},{"type":"null"}]})"}) {
+        const ApiError error = refusal(with_parameters(parameters));
+        EXPECT_EQ(error.status, 400) << parameters;
+        EXPECT_EQ(error.param, "tools") << parameters;
+        EXPECT_THAT(error.message, HasSubstr("the arguments of a call are an object"));
+    }
+}
+
+// Goal: the template's end token is none of the client's: it takes no place in its list, and
+// nothing that was asked for.
+TEST_F(ChatCallTest, TheTemplatesEndIsNoStopTokenOfTheClient) {
+    use_chatml();
+    model_.chat_end_ids = {kEndOfText};
+    std::string ids = "1";
+    for (int i = 1; i < 128; ++i) ids += ",1";
+    const GenerationCall call = read(R"(,"stop_token_ids":[)" + ids + "]");
+    EXPECT_EQ(call.prompts.at(0).stop_token_ids_size(), 128);
+    EXPECT_THAT(call.prompts.at(0).end_token_ids(), ElementsAre(kEndOfText));
+}
+
+// Goal: a message that shows the start of what a client sent is text. Oracle: a JSON parser, which
+// takes UTF-8 only.
+TEST_F(ChatCallTest, WhatRefusalsShowIsCutBetweenCharacters) {
+    std::string name = "a";
+    for (int i = 0; i < 80; ++i) name += "é";
+    use_harmony();
+    const auto message_of = [](const ApiError& error) {
+        return nlohmann::json::parse(error_json(error))["error"]["message"].get<std::string>();
+    };
+    const std::string shown = "'" + name.substr(0, 99) + "'";
+    EXPECT_THAT(message_of(refusal(R"(,"reasoning_effort":")" + name + "\"")), HasSubstr(shown));
+    use_chatml();
+    EXPECT_THAT(
+        message_of(refusal(kOneTool + R"(,"tool_choice":{"type":"function","function":{"name":")" +
+                           name + "\"}}")),
+        HasSubstr(shown));
+    EXPECT_THAT(message_of(refusal(R"(,"tools":[{"type":"function","function":{"name":")" + name +
+                                   R"("}}],"tool_choice":"required")")),
+                HasSubstr("'" + name.substr(0, 63) + "'"));
 }
 
 // A name that is no text once ended afdd, and with it the requests of all others.

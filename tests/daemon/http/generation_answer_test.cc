@@ -303,6 +303,63 @@ TEST_F(GenerationAnswerTest, ChatIsOneMessage) {
         "content":"Hi","refusal":null},"logprobs":null,"finish_reason":"stop","token_ids":[97]})"));
 }
 
+// Goal: whoever wants one call at most gets no more, and is told at once; what the model goes on
+// with is dropped. Method: two calls in one text, whole and streamed. Oracle: the answer, and which
+// choice may be cut.
+TEST_F(GenerationAnswerTest, ChatMayEndBehindItsFirstCall) {
+    const std::string one = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    for (const bool is_stream : {false, true}) {
+        GenerationAnswer chat = answer({.is_chat = true,
+                                        .output = {.tools = model::ToolSyntax::kJson},
+                                        .is_stream = is_stream,
+                                        .ends_behind_call = true});
+        say(chat, accepted({5, 6}));
+        say(chat, token("Let me see. ", 96, -1));
+        EXPECT_THAT(chat.take_cut(), ElementsAre());
+        const std::vector<json> calls = say(chat, token(one + one, 97, -1));
+        EXPECT_THAT(chat.take_cut(), ElementsAre(0));
+        EXPECT_TRUE(say(chat, token(one, 98, -1)).empty());
+        EXPECT_THAT(chat.take_cut(), ElementsAre());
+        EXPECT_FALSE(chat.is_over()) << "the gateway tells the end";
+        client::Response end = finished(client::CANCELLED);
+        end.mutable_finished()->set_num_cached_tokens(1);
+        const std::vector<json> last_events = say(chat, end);
+        ASSERT_TRUE(chat.is_over());
+        if (is_stream) {
+            ASSERT_EQ(calls.size(), 1U);
+            EXPECT_EQ(calls[0]["choices"][0]["delta"]["tool_calls"].size(), 1U);
+            EXPECT_EQ(last_events.back()["choices"][0]["finish_reason"], "tool_calls");
+            continue;
+        }
+        const json body = json::parse(chat.body());
+        const json& choice = body["choices"][0];
+        EXPECT_EQ(choice["message"]["content"], "Let me see.");
+        EXPECT_EQ(choice["message"]["tool_calls"].size(), 1U);
+        EXPECT_EQ(choice["finish_reason"], "tool_calls");
+        EXPECT_FALSE(choice.contains("stop_reason"));
+        EXPECT_EQ(body["usage"]["completion_tokens"], 2);
+        EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+    }
+}
+
+// Who scores a prompt has sent max_tokens 0: the 1 that the gateway was asked for is not his.
+TEST_F(GenerationAnswerTest, APromptThatLeavesNoRoomToScoreItIsToBlame) {
+    const std::string message =
+        "the prompt has 8 tokens and max_tokens is 1: together at most 8 fit, the context length "
+        "of the model";
+    GenerationAnswer scored = answer({.hides_output = true});
+    say(scored, failed(Code::kInvalidArgument, message));
+    EXPECT_EQ(scored.error()->param, "prompt");
+    EXPECT_EQ(scored.error()->code, "context_length_exceeded");
+    EXPECT_EQ(scored.error()->message,
+              "the prompt has 8 tokens, and to score it takes one more: at most 8 fit, the context "
+              "length of the model");
+    GenerationAnswer other = answer({});
+    say(other, failed(Code::kInvalidArgument, message));
+    EXPECT_EQ(other.error()->param, "max_tokens");
+    EXPECT_EQ(other.error()->message, message);
+}
+
 // Each Code has its status, and the field that a message begins with is its param.
 TEST(ApiError, IsWhatTheGatewayMeans) {
     struct Case {
@@ -330,7 +387,19 @@ TEST(ApiError, IsWhatTheGatewayMeans) {
          400,
          "prompt",
          "context_length_exceeded"},
+        {Code::kInvalidArgument,
+         "the prompt cannot be tokenized: splitting the text into pieces exceeds the limits of",
+         400,
+         "prompt",
+         ""},
         {Code::kResourceExhausted, "the queue is full", 429, "", "queue_full"},
+        {Code::kResourceExhausted, "the client reads too slowly: 9", 408, "", "client_too_slow"},
+        {Code::kResourceExhausted, "nothing of it was read for", 408, "", "client_too_slow"},
+        {Code::kResourceExhausted,
+         "the answers that are kept are too many (resume_buffer_kib)",
+         503,
+         "",
+         "resume_buffer_full"},
         {Code::kFailedPrecondition, "afdd is draining", 503, "", "draining"},
         {Code::kUnavailable, "no worker", 503, "", "worker_lost"},
         {Code::kDeadlineExceeded, "waited", 504, "", "deadline_exceeded"},
@@ -345,7 +414,8 @@ TEST(ApiError, IsWhatTheGatewayMeans) {
         EXPECT_EQ(mapped.status, expected.status) << expected.message;
         EXPECT_EQ(mapped.param, expected.param) << expected.message;
         EXPECT_EQ(mapped.code, expected.name) << expected.message;
-        EXPECT_EQ(mapped.retry_after_s > 0, mapped.status == 429 || mapped.status == 503);
+        EXPECT_EQ(mapped.retry_after_s > 0, mapped.status == 429 || mapped.status == 503)
+            << expected.message;
     }
 }
 

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {
@@ -128,6 +130,49 @@ TEST_F(GenerationCallTest, FillsEveryField) {
     EXPECT_TRUE(call.ignored.empty());
 }
 
+// Goal: a number that a float has no place for still means what it says, and 64 bits are 64 bits.
+TEST_F(GenerationCallTest, NumbersAtTheirLimitsMeanWhatTheySay) {
+    const auto sampling = [&](const std::string& fields) {
+        return with(fields).prompts[0].sampling();
+    };
+    EXPECT_EQ(sampling(R"("top_p":1e-60)").top_p(), std::numeric_limits<float>::min());
+    EXPECT_EQ(sampling(R"("top_p":0.5)").top_p(), 0.5F);
+    EXPECT_EQ(sampling(R"("repetition_penalty":0.01)").repetition_penalty(), 0.01F);
+    for (const char* penalty : {"1e-60", "0.0099", "100.5", "-1"}) {
+        const ApiError error =
+            refusal(std::string(R"({"prompt":"a","repetition_penalty":)") + penalty + "}");
+        EXPECT_EQ(error.param, "repetition_penalty") << penalty;
+        EXPECT_THAT(error.message, HasSubstr("must be 0.01 to 100")) << penalty;
+    }
+    EXPECT_EQ(sampling(R"("seed":18446744073709551615)").seed(), UINT64_MAX);
+    EXPECT_EQ(sampling(R"("seed":9223372036854775808)").seed(), uint64_t{1} << 63);
+    EXPECT_EQ(sampling(R"("seed":-9223372036854775808)").seed(), uint64_t{1} << 63);
+    EXPECT_EQ(refusal(R"({"prompt":"a","seed":18446744073709551616})").message,
+              "seed is a number with a fraction; it must be an integer of 64 bits");
+    EXPECT_EQ(refusal(R"({"prompt":"a","seed":"1"})").param, "seed");
+}
+
+// Goal: what the answer is not held to is said. Oracle: the places in the schema.
+TEST_F(GenerationCallTest, ListsTheFormatsThatNothingIsHeldTo) {
+    const std::string head =
+        R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":)";
+    EXPECT_THAT(with(head + R"({"properties":{"day":{"type":"string","format":"date"},
+                     "mail":{"type":"string","format":"email"}}}}})")
+                    .ignored,
+                ElementsAre("response_format.json_schema.schema/properties/mail/format"));
+    EXPECT_TRUE(with(head + R"({"type":"string","format":"uuid"}}})").ignored.empty());
+}
+
+TEST_F(GenerationCallTest, KeepsTheDigitsOfLongIntegersInASchema) {
+    EXPECT_EQ(with(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":
+                   {"enum":[18446744073709551616,123456789012345678901234567890]}}})")
+                  .prompts[0]
+                  .sampling()
+                  .response_format()
+                  .json_schema(),
+              R"({"enum":[18446744073709551616,123456789012345678901234567890]})");
+}
+
 TEST_F(GenerationCallTest, TakesEveryFormOfPrompt) {
     EXPECT_EQ(read(R"({"prompt":["a","b"]})").prompts[1].text(), "b");
     EXPECT_THAT(read(R"({"prompt":[[1],[2,3]]})").prompts[1].token_ids().ids(), ElementsAre(2, 3));
@@ -154,6 +199,8 @@ TEST_F(GenerationCallTest, EchoOfNoTokensScoresThePrompt) {
 TEST_F(GenerationCallTest, ListsWhatItDoesNotKnow) {
     EXPECT_THAT(with(R"("zebra":1,"stream":true,"stream_options":{"x":1},"a":[])").ignored,
                 ElementsAre("stream_options.x", "a", "zebra"));
+    // Clients send every field that they know.
+    EXPECT_THAT(with(R"("foo":null,"bar":1)").ignored, ElementsAre("bar"));
 }
 
 struct Refusal {

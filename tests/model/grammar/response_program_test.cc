@@ -189,6 +189,14 @@ TEST(ResponseProgram, RefusalsNameTheFieldAndTheKeyword) {
     EXPECT_EQ(refusal_of(of_schema("{}")), "accepted");
 }
 
+// Over the socket a schema has the limits that it has over HTTP (generation_call_test.cc).
+TEST(ResponseProgram, SchemasHaveTheLimitsOfOrderedJson) {
+    std::string many = R"("m0":1)";
+    for (int i = 1; i <= 512; ++i) many += ",\"m" + std::to_string(i) + "\":1";
+    EXPECT_EQ(refusal_of(of_schema("{\"enum\":[{" + many + "}]}")),
+              "response_format is refused: json_schema: an object has more than 512 members");
+}
+
 // Goal: a schema that is as large as it may be is judged in bounded memory, whatever it asks for.
 // Method: shapes that make many rules, many choices, and many states at once. Oracle: it is refused
 // or a text can begin.
