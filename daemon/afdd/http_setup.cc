@@ -81,6 +81,7 @@ Result<std::shared_ptr<HttpServices>> make_http_services(EventLoop& loop,
                                                          std::shared_ptr<InputBudget> budget) {
     auto services = std::make_shared<HttpServices>(loop);
     AFD_ASSIGN(services->keys, keys_for(config, address));
+    AFD_ASSIGN(services->origins, OriginList::parse(config.http_origins));
     services->model = describe_model(config, setup);
     services->texts = &texts;
     ApiModel model_of_thread = services->model;

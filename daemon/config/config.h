@@ -93,6 +93,7 @@ struct Config {
     std::string http_keys;
     bool http_open = false;
     std::string http_model;
+    std::string http_origins;
     uint64_t http_body_kib = 0;
     std::string pin;
     std::string weight_cache;

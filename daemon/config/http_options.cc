@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "daemon/config/listen_address.h"
 #include "daemon/config/option_topics.h"
+#include "daemon/config/origin_list.h"
+#include "model/tokenizer/utf8.h"
 #include "proto/frame.h"
 
 namespace afd::daemon {
@@ -10,6 +14,19 @@ namespace {
 Result<> check_http_keys(const std::string& value) {
     if (value.empty() || value.starts_with('/')) return {};
     return Error{Code::kInvalidArgument, "must be empty, or a path that begins with /"};
+}
+
+// It stands in answers and in the names of metrics.
+Result<> check_http_model(const std::string& value) {
+    const bool has_control = std::ranges::any_of(
+        value, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+    if (model::is_valid_utf8(value) && !has_control) return {};
+    return Error{Code::kInvalidArgument, "must be UTF-8 without control characters"};
+}
+
+Result<> check_http_origins(const std::string& value) {
+    AFD_TRY(OriginList::parse(value));
+    return {};
 }
 
 }  // namespace
@@ -30,7 +47,18 @@ std::vector<ConfigOption> http_options() {
          .description = "File of API keys; empty: the one in AFD_API_KEY, if any",
          .check = check_http_keys},
         {"http_open", &C::http_open, "false", "", "Serve HTTP to other machines without any key"},
-        {"http_model", &C::http_model, "", "", "The model's name; empty: that of its directory"},
+        {.name = "http_origins",
+         .member = &C::http_origins,
+         .default_text = "",
+         .unit = "",
+         .description = "Sites whose pages may use it, with commas between; *: any; empty: none",
+         .check = check_http_origins},
+        {.name = "http_model",
+         .member = &C::http_model,
+         .default_text = "",
+         .unit = "",
+         .description = "The model's name; empty: that of its directory",
+         .check = check_http_model},
         {"http_body_kib",
          &C::http_body_kib,
          "4096",

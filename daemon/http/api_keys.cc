@@ -3,9 +3,11 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
+#include "daemon/http/message/http_word.h"
 #include "model/checkpoint/json_document.h"
 #include "proto/failure.h"
 
@@ -77,8 +79,9 @@ Result<> ApiKeys::add(std::string name, std::string_view key, const std::string&
 
 std::optional<std::string> ApiKeys::name_of(std::string_view authorization) const {
     constexpr std::string_view kBearer = "Bearer ";
-    if (!authorization.starts_with(kBearer)) return std::nullopt;
-    const std::string_view given = authorization.substr(kBearer.size());
+    if (!begins_with_word(authorization, kBearer)) return std::nullopt;
+    std::string_view given = authorization.substr(kBearer.size());
+    given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
     const Key* found = nullptr;
     for (const Key& key : keys_) {
         if (is_same(key.key, given)) found = &key;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "daemon/config/origin_list.h"
 #include "daemon/gateway/request/text_thread.h"
 #include "daemon/gateway/session/input_budget.h"
 #include "daemon/http/api_keys.h"
@@ -28,6 +29,7 @@ struct HttpServices {
     // Only names of this machine may stand in Host: a page of another site whose name leads to
     // 127.0.0.1 (DNS rebinding) asks under its own.
     bool is_loopback = true;
+    OriginList origins;  // Other sites whose pages may ask.
     size_t body_bytes_max = 0;
     HttpMetrics metrics;
     std::shared_ptr<InputBudget> budget;  // Of all front ends.

@@ -119,6 +119,7 @@ void HttpSession::end_with(const ApiError& error) {
     services_->budget->hold(*this, 0);
     timer_.stop();
     request_id_ = request_id_of({});
+    page_headers_.clear();
     frame_ = {.closes = true};
     respond(HttpResponse::of(error));
 }

@@ -115,7 +115,10 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void stream(std::string_view events);
     void finish();
     void cancel_rest(const HttpExchange& exchange);
+    void cancel_later(const std::vector<uint64_t>& ids);
     void respond(HttpResponse response);
+    // Of every answer to the request that is being served.
+    void add_common_headers(std::vector<HttpResponse::Header>& headers) const;
     // The request is over, with this status or none; for metrics and log.
     void note_answer(int status);
     // What the gateway answers within the call, as to GetStatus.
@@ -137,6 +140,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool has_served_ = false;    // A request, ever.
     ResponseFrame frame_;        // Of the answer to the request that is being served.
     std::string request_id_;
+    std::vector<HttpResponse::Header> page_headers_;  // Of its answer: RequestVerdict::headers.
     // Of the request that is being answered, for metrics.
     std::string method_;
     std::string_view handler_ = kNoHandler;

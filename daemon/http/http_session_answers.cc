@@ -28,6 +28,7 @@ void HttpSession::handle(HttpRequest request) {
     handler_ = route ? route->handler : kNoHandler;
     begun_ = std::chrono::steady_clock::now();
     RequestVerdict verdict = judge(request, route, *services_);
+    page_headers_ = std::move(verdict.headers);
     if (!verdict.key.empty()) identity_.account = "key " + verdict.key;
     if (verdict.response) {
         respond(*std::move(verdict.response));
@@ -206,6 +207,7 @@ void HttpSession::send(const client::Response& response) {
     if (!exchange_ || !exchange_->has(id)) return;
     events_.clear();
     exchange_->take(response, events_);
+    cancel_later(exchange_->take_cut());
     // The first error among the choices is the answer; the head waits until all are asked for.
     if (is_submitting_) return;
     if (exchange_->answer().is_over()) {
@@ -237,8 +239,9 @@ void HttpSession::begin_stream() {
     if (!exchange_->take_head()) return;
     // Only its end tells such a client where the stream ends.
     if (!frame_.is_http_1_1) frame_.closes = true;
-    exchange_->headers().emplace_back("X-Request-Id", request_id_);
-    append_stream_head(exchange_->headers(), frame_, socket_.output());
+    std::vector<HttpResponse::Header> headers = exchange_->headers();
+    add_common_headers(headers);
+    append_stream_head(headers, frame_, socket_.output());
 }
 
 void HttpSession::stream(std::string_view events) {
@@ -277,17 +280,28 @@ void HttpSession::finish() {
     events_ = std::string();
 }
 
-// Not at once: the gateway may be in the middle of ending them itself.
 void HttpSession::cancel_rest(const HttpExchange& exchange) {
     const size_t num_choices = exchange.answer().num_choices();
+    std::vector<uint64_t> ids;
     for (size_t i = 0; num_choices > 1 && i < num_choices; ++i) {
-        cancels_.push_back(exchange.first_id() + i);
+        ids.push_back(exchange.first_id() + i);
     }
+    cancel_later(ids);
+}
+
+// Not at once: the gateway may be in the middle of ending them itself, or of telling of them.
+void HttpSession::cancel_later(const std::vector<uint64_t>& ids) {
+    cancels_.insert(cancels_.end(), ids.begin(), ids.end());
     if (!cancels_.empty()) next_turn_.ask();
 }
 
+void HttpSession::add_common_headers(std::vector<HttpResponse::Header>& headers) const {
+    headers.emplace_back("X-Request-Id", request_id_);
+    headers.insert(headers.end(), page_headers_.begin(), page_headers_.end());
+}
+
 void HttpSession::respond(HttpResponse response) {
-    response.headers.emplace_back("X-Request-Id", request_id_);
+    add_common_headers(response.headers);
     append_response(response, frame_, socket_.output());
     is_whole_ = true;
     is_ending_ |= frame_.closes;

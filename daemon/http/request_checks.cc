@@ -8,6 +8,9 @@
 #include <cctype>
 
 #include "daemon/gateway/request/random_seed.h"
+#include "daemon/http/message/http_word.h"
+#include "model/chat/chat_text.h"
+#include "model/tokenizer/utf8.h"
 
 namespace afd::daemon {
 
@@ -15,7 +18,7 @@ namespace {
 
 constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kIgnoredNamesMax = 32;
-constexpr size_t kIgnoredNameBytesMax = 64;
+constexpr size_t kIgnoredNameBytesMax = 128;
 
 std::string_view without_port(std::string_view host) {
     const size_t bracket = host.rfind(']');
@@ -33,7 +36,8 @@ bool is_loopback_address(const std::string& name) {
 
 bool is_of_this_machine(std::string_view host) {
     const std::string_view name = without_port(host);
-    return name == "localhost" || name == "[::1]" || is_loopback_address(std::string(name));
+    return is_same_word(name, "localhost") || name == "[::1]" ||
+           is_loopback_address(std::string(name));
 }
 
 bool is_plain(char c) {
@@ -41,10 +45,35 @@ bool is_plain(char c) {
            c == ':' || c == '/';
 }
 
+bool is_of_other_site(const HttpRequest& request) {
+    return !request.origin.empty() && !is_same_word(request.origin, "http://" + request.host) &&
+           !is_same_word(request.origin, "https://" + request.host);
+}
+
+// What lets a page of another site read the answer, and send the request in the first place.
+std::vector<HttpResponse::Header> headers_for_page(const HttpRequest& request,
+                                                   const std::optional<Route>& route) {
+    if (!is_of_other_site(request)) return {};
+    std::vector<HttpResponse::Header> headers{
+        {"Access-Control-Allow-Origin", request.origin},
+        {"Access-Control-Expose-Headers",
+         "X-Request-Id, X-Ignored-Params, X-Afd-Resume, Retry-After"},
+        {"Vary", "Origin"}};
+    if (request.method != "OPTIONS" || request.asked_method.empty() || !route) return headers;
+    headers.emplace_back("Access-Control-Allow-Methods", route->methods());
+    const bool is_text = std::ranges::all_of(
+        request.asked_headers, [](char c) { return is_plain(c) || c == ',' || c == ' '; });
+    if (!request.asked_headers.empty() && is_text) {
+        headers.emplace_back("Access-Control-Allow-Headers", request.asked_headers);
+    }
+    headers.emplace_back("Access-Control-Max-Age", "600");
+    return headers;
+}
+
 }  // namespace
 
-std::optional<ApiError> check_source(const HttpRequest& request, bool is_loopback) {
-    if (is_loopback && !request.host.empty() && !is_of_this_machine(request.host)) {
+std::optional<ApiError> check_source(const HttpRequest& request, const HttpServices& services) {
+    if (services.is_loopback && !request.host.empty() && !is_of_this_machine(request.host)) {
         return ApiError{.status = 403,
                         .code = "host_not_allowed",
                         .message =
@@ -53,24 +82,27 @@ std::optional<ApiError> check_source(const HttpRequest& request, bool is_loopbac
     }
     // A page of another site may make its visitor's browser send requests, but cannot hide where
     // they come from.
-    if (!request.origin.empty() && request.origin != "http://" + request.host &&
-        request.origin != "https://" + request.host) {
+    if (is_of_other_site(request) && !services.origins.has(request.origin)) {
         return ApiError{.status = 403,
                         .code = "origin_not_allowed",
-                        .message = "the request comes from a page of another site"};
+                        .message =
+                            "the request comes from a page of another site, which "
+                            "http_origins does not list"};
     }
     return std::nullopt;
 }
 
 std::optional<ApiError> check_route(const HttpRequest& request, const std::optional<Route>& route) {
+    const bool is_question = request.method == "OPTIONS";
+    if (!route && is_question && request.path == "*") return std::nullopt;
     if (!route) {
         return ApiError{
             .status = 404,
             .code = "unknown_url",
             .message = fmt::format("there is no {}; docs/serving.md lists what there is",
-                                   request.path.substr(0, 100))};
+                                   model::start_of(request.path, 100))};
     }
-    if (route->takes(request.method) || request.method == "OPTIONS") return std::nullopt;
+    if (route->takes(request.method) || is_question) return std::nullopt;
     return ApiError{.status = 405,
                     .code = "method_not_allowed",
                     .message = fmt::format("{} takes {}", request.path, route->methods())};
@@ -83,9 +115,10 @@ std::optional<ApiError> check_media(const HttpRequest& request) {
                         .message = "Content-Encoding is not served: send the JSON as it is"};
     }
     // curl -d without a header calls its body a form, and means JSON.
-    const std::string& type = request.content_type;
-    const std::string_view name = std::string_view(type).substr(0, type.find(';'));
-    if (name.empty() || name == "application/json" || name == "application/x-www-form-urlencoded") {
+    const std::string_view type = request.content_type;
+    const std::string_view name = model::strip(type.substr(0, type.find(';')));
+    if (name.empty() || is_same_word(name, "application/json") ||
+        is_same_word(name, "application/x-www-form-urlencoded")) {
         return std::nullopt;
     }
     return ApiError{.status = 415,
@@ -121,18 +154,27 @@ bool is_deep_check(const HttpRequest& request, const Route& route) {
 RequestVerdict judge(const HttpRequest& request,
                      const std::optional<Route>& route,
                      const HttpServices& services) {
-    std::optional<ApiError> error = check_source(request, services.is_loopback);
-    if (!error) error = check_route(request, route);
+    RequestVerdict verdict;
+    std::optional<ApiError> error = check_source(request, services);
+    if (!error) {
+        verdict.headers = headers_for_page(request, route);
+        error = check_route(request, route);
+    }
     if (error || request.method == "OPTIONS") {
-        HttpResponse response = error ? HttpResponse::of(*error) : HttpResponse();
-        if (route) response.headers.emplace_back("Allow", route->methods());
-        return {std::move(response), ""};
+        verdict.response = error ? HttpResponse::of(*error) : HttpResponse();
+        const std::string_view all = request.path == "*" ? "GET, HEAD, POST, OPTIONS" : "";
+        const std::string_view methods = route ? route->methods() : all;
+        if (!methods.empty()) verdict.response->headers.emplace_back("Allow", methods);
+        return verdict;
     }
     Route checked = *route;
     if (is_deep_check(request, checked)) checked.needs_key = true;
     ApiResult<std::string> key = check_key(request, checked, services.keys);
-    if (const auto* no_key = std::get_if<ApiError>(&key)) return {HttpResponse::of(*no_key), ""};
-    RequestVerdict verdict{std::nullopt, std::get<std::string>(std::move(key))};
+    if (const auto* no_key = std::get_if<ApiError>(&key)) {
+        verdict.response = HttpResponse::of(*no_key);
+        return verdict;
+    }
+    verdict.key = std::get<std::string>(std::move(key));
     if (checked.is_post) error = check_media(request);
     if (error) verdict.response = HttpResponse::of(*error);
     return verdict;
@@ -150,7 +192,7 @@ std::string ignored_header(const std::vector<std::string>& names) {
     for (size_t i = 0; i < std::min(names.size(), kIgnoredNamesMax); ++i) {
         if (i > 0) header += ", ";
         for (const char c : names[i].substr(0, kIgnoredNameBytesMax))
-            header += is_plain(c) || c == '[' || c == ']' ? c : '?';
+            header += is_plain(c) || c == '[' || c == ']' || c == '$' ? c : '?';
     }
     if (names.size() > kIgnoredNamesMax) header += ", ...";
     return header;

@@ -17,7 +17,7 @@
 namespace afd::daemon {
 
 // Host and Origin: whether it comes from where it may. 403.
-std::optional<ApiError> check_source(const HttpRequest& request, bool is_loopback);
+std::optional<ApiError> check_source(const HttpRequest& request, const HttpServices& services);
 // The path and the method. 404, 405.
 std::optional<ApiError> check_route(const HttpRequest& request, const std::optional<Route>& route);
 // The form of the body. 415.
@@ -34,6 +34,8 @@ struct RequestVerdict {
     // What refuses the request, or answers its OPTIONS; nothing: it may be served.
     std::optional<HttpResponse> response;
     std::string key;  // Its name; empty: none is needed, or it came to no key.
+    // Of the answer, whatever it is: for a page of another site that may ask.
+    std::vector<HttpResponse::Header> headers;
 };
 // All of these checks, in their order.
 RequestVerdict judge(const HttpRequest& request,

@@ -24,6 +24,10 @@ constexpr std::array<std::pair<std::string_view, Route>, 10> kRoutes{{
 
 }  // namespace
 
+std::span<const std::pair<std::string_view, Route>> fixed_routes() {
+    return kRoutes;
+}
+
 std::optional<Route> find_route(std::string_view path) {
     for (const auto& [name, route] : kRoutes) {
         if (name != path) continue;

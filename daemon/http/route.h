@@ -4,7 +4,9 @@
 // Route: which endpoint a path is, by which methods, and whether it needs a key.
 
 #include <optional>
+#include <span>
 #include <string_view>
+#include <utility>
 
 namespace afd::daemon {
 
@@ -43,6 +45,9 @@ struct Route {
 
 inline constexpr std::string_view kModelsPath = "/v1/models/";
 inline constexpr std::string_view kResumePath = "/v1/resume/";
+
+// Those that are one path each, with it.
+std::span<const std::pair<std::string_view, Route>> fixed_routes();
 
 // Nothing: there is no such path.
 std::optional<Route> find_route(std::string_view path);

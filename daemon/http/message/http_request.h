@@ -10,13 +10,16 @@ namespace afd::daemon {
 
 struct HttpRequest {
     std::string method;  // "GET"; as sent.
-    std::string path;    // Of the target, before '?': "/v1/models".
+    std::string path;    // Of the target, before '?': "/v1/models"; "*": the server as a whole.
     std::string query;   // Behind '?'; empty: none.
-    std::string host;
+    std::string host;    // Of the target if it names one, else the header.
     std::string authorization;
     std::string content_type;
     std::string accept;
-    std::string origin;      // The page that a browser sends this from; empty: no page.
+    std::string origin;  // The page that a browser sends this from; empty: no page.
+    // Of an OPTIONS by which a browser asks what a page of another site may send.
+    std::string asked_method;
+    std::string asked_headers;
     std::string request_id;  // X-Request-Id.
     std::string last_event_id;
     std::string body;

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "daemon/http/message/http_word.h"
 #include "proto/arrived_body.h"
 
 namespace afd::daemon {
@@ -33,6 +34,29 @@ size_t num_lines(std::string_view header) {
 
 std::string text_of(boost::beast::string_view view) {
     return {view.data(), view.size()};
+}
+
+// Where the host begins in a target with a scheme, which proxies get, and servers have to
+// take (RFC 9112, 3.2.2); nothing: it has neither.
+std::optional<size_t> host_begin(std::string_view target) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (begins_with_word(target, scheme)) return scheme.size();
+    }
+    return std::nullopt;
+}
+
+// The host that a target names stands for the Host header's.
+void take_target(std::string_view target, HttpRequest& request) {
+    if (const std::optional<size_t> begin = host_begin(target)) {
+        target.remove_prefix(*begin);
+        const size_t size = std::min(target.find_first_of("/?"), target.size());
+        request.host = target.substr(0, size);
+        target.remove_prefix(size);
+    }
+    const size_t mark = std::min(target.find('?'), target.size());
+    request.path = target.substr(0, mark);
+    if (request.path.empty()) request.path = "/";
+    if (mark < target.size()) request.query = target.substr(mark + 1);
 }
 
 }  // namespace
@@ -176,19 +200,19 @@ void RequestReader::take_header() {
         refuse(501, "", "a Transfer-Encoding other than 'chunked' is not served");
         return;
     }
-    parser_->wants_continue = !parser_->http.is_done() &&
+    // HTTP/1.0 has no such answer.
+    parser_->wants_continue = !parser_->http.is_done() && head.version() == 11 &&
                               boost::beast::iequals(head[http::field::expect], "100-continue");
     HttpRequest& request = parser_->request;
     request.method = text_of(head.method_string());
-    const std::string target = text_of(head.target());
-    const size_t mark = std::min(target.find('?'), target.size());
-    request.path = target.substr(0, mark);
-    if (mark < target.size()) request.query = target.substr(mark + 1);
     request.host = text_of(head[http::field::host]);
+    take_target(text_of(head.target()), request);
     request.authorization = text_of(head[http::field::authorization]);
     request.content_type = text_of(head[http::field::content_type]);
     request.accept = text_of(head[http::field::accept]);
     request.origin = text_of(head[http::field::origin]);
+    request.asked_method = text_of(head["Access-Control-Request-Method"]);
+    request.asked_headers = text_of(head["Access-Control-Request-Headers"]);
     request.request_id = text_of(head["X-Request-Id"]);
     request.last_event_id = text_of(head["Last-Event-ID"]);
     request.has_content_encoding = head.count(http::field::content_encoding) > 0;

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "daemon/config/config_options.h"
+#include "daemon/config/origin_list.h"
 #include "daemon/config/wire_choices.h"
 #include "ops/format/numeric_class.h"
 #include "proto/did_you_mean.h"
@@ -271,6 +272,31 @@ TEST(Config, InstanceNameWithADashIsRefused) {
     ConfigSources sources = with_model();
     sources.flags["instance"] = "a-b";
     EXPECT_THAT(error_of(sources), HasSubstr("must be 1 to 32 of a-z, 0-9 and '_'"));
+}
+
+// It stands in answers, which are JSON.
+TEST(Config, ANameOfTheModelThatIsNoTextIsRefused) {
+    for (const char* name : {"a\xff", "a\nb", "\x7f"}) {
+        ConfigSources sources = with_model();
+        sources.flags["http_model"] = name;
+        EXPECT_THAT(error_of(sources), HasSubstr("must be UTF-8 without control characters"));
+    }
+}
+
+TEST(Config, OriginsAreThoseThatABrowserSays) {
+    for (const char* list :
+         {"chat.example", "https://chat.example/", "https://a.b,", "*,http://a"}) {
+        ConfigSources sources = with_model();
+        sources.flags["http_origins"] = list;
+        EXPECT_THAT(error_of(sources), HasSubstr("origins with commas between, such as")) << list;
+    }
+    const OriginList list = OriginList::parse("https://Chat.example , app://x-1").value();
+    EXPECT_TRUE(list.has("https://chat.example"));
+    EXPECT_TRUE(list.has("app://x-1"));
+    EXPECT_FALSE(list.has("http://chat.example"));
+    EXPECT_FALSE(list.has("null"));
+    EXPECT_FALSE(OriginList::parse("").value().has("https://chat.example"));
+    EXPECT_TRUE(OriginList::parse("*").value().has("https://any.example:8443"));
 }
 
 TEST(Config, MissingModelSaysWhatToDo) {

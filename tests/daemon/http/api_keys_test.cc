@@ -37,6 +37,8 @@ TEST_F(ApiKeysTest, TellsKeysApartByName) {
     ASSERT_TRUE(keys.ok()) << keys.error().message;
     EXPECT_EQ(keys.value().name_of(std::string("Bearer ") + kFirst), "alice");
     EXPECT_EQ(keys.value().name_of(std::string("Bearer ") + kSecond), "line 4");
+    // The scheme in any letters (RFC 9110, 11.1); the key as it is.
+    EXPECT_EQ(keys.value().name_of(std::string("bEARER ") + kFirst), "alice");
     for (const char* none : {"",
                              "Bearer ",
                              "Bearer sk-",

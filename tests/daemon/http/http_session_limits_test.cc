@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "model/chat/chatml_template.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
 namespace afd::daemon {
@@ -72,6 +74,7 @@ TEST_F(HttpSessionTest, SlowReaderIsEndedWithAnError) {
     EXPECT_EQ(next(*other).status, 200);
     const Answer answer = next(*slow);
     EXPECT_THAT(answer.body, HasSubstr("the client reads too slowly"));
+    EXPECT_THAT(answer.body, HasSubstr(R"("code":"client_too_slow")"));
     EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
     expect_closed(*slow);
 }
@@ -145,6 +148,30 @@ TEST_F(HttpSessionTest, AClientThatResetsWhileItsLastAnswerWaitsIsGone) {
     client->close();
     EXPECT_TRUE(run_until(loop_, [&] { return gateway_->num_connections() == 0; }));
     EXPECT_TRUE(run_until(loop_, [&] { return instance_.num_drains == 1; }));
+}
+
+// Goal: a text that the tokenizer cannot split is refused for good at every door: who tries it
+// again would for ever. The door of the socket: request_test.cc.
+TEST_F(HttpSessionTest, ATextBeyondTheTokenizerIsABadRequest) {
+    tokenizer_ = make_byte_tokenizer(doubling_normalizer());
+    services_->model.chat =
+        std::make_shared<model::ChatmlTemplate>("", model::ChatmlThinking::kNone, false);
+    const std::string chat = R"({"messages":[{"role":"user","content":"a"}]})";
+    const std::tuple<const char*, std::string, const char*> requests[] = {
+        {kCompletions, R"({"prompt":"a"})", "prompt"},
+        {kCompletions, R"({"prompt":"a","add_special_tokens":false})", "prompt"},
+        {"/v1/chat/completions", chat, "messages"},
+        {"/tokenize", R"({"prompt":"a"})", "prompt"},
+        {"/tokenize", chat, "messages"}};
+    const auto client = connect();
+    for (const auto& [path, body, param] : requests) {
+        client->post(path, body);
+        const Answer answer = next(*client);
+        EXPECT_EQ(answer.status, 400) << path << body << answer.body;
+        EXPECT_EQ(HttpClient::header(answer, "Retry-After"), "") << path << body;
+        EXPECT_EQ(json::parse(answer.body)["error"]["param"], param) << path << body;
+        EXPECT_THAT(answer.body, HasSubstr("tokenizer.json replaces")) << path << body;
+    }
 }
 
 struct BadRequest {

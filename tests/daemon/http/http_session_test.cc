@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/chat/chatml_template.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
 namespace afd::daemon {
@@ -114,6 +115,59 @@ TEST_F(HttpSessionTest, AnswersBeforeItNoticesThatTheClientClosedItsSide) {
     client->shut_write();
     EXPECT_EQ(next(*client).status, 200);
     expect_closed(*client);
+}
+
+// Goal: a model that goes on behind the one call that it may make is stopped. Method: a model that
+// writes two. Oracle: what the worker is told, and the answer.
+TEST_F(HttpSessionTest, StopsAModelBehindTheOnlyCallThatItMayMake) {
+    services_->model.chat =
+        std::make_shared<model::ChatmlTemplate>("", model::ChatmlThinking::kNone, true);
+    const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n";
+    for (const char* stream : {"false", "true"}) {
+        const auto client = connect();
+        client->post("/v1/chat/completions",
+                     std::string(R"({"messages":[{"role":"user","content":"Go"}],"stream":)") +
+                         stream +
+                         R"(,"tools":[{"type":"function","function":{"name":"f"}}],)"
+                         R"("parallel_tool_calls":false})");
+        const uint64_t id = next_admitted();
+        say(id, call);
+        ASSERT_TRUE(run_until(loop_, [&] { return instance_.has_next(); })) << stream;
+        EXPECT_EQ(instance_.next().second.cancel().sequence_id(), id);
+        say(id, call);
+        end(id, Code::kCancelled);
+        const Answer answer = next(*client);
+        EXPECT_EQ(answer.status, 200) << answer.body;
+        EXPECT_THAT(answer.body, HasSubstr(R"("finish_reason":"tool_calls")"));
+        const size_t first = answer.body.find(R"("name":"f")");
+        ASSERT_NE(first, std::string::npos) << answer.body;
+        EXPECT_EQ(answer.body.find(R"("name":"f")", first + 1), std::string::npos) << answer.body;
+        client->get("/v1/models");
+        EXPECT_EQ(next(*client).status, 200);
+    }
+}
+
+// A prompt that fills the context has no room to be scored in; one token less has.
+TEST_F(HttpSessionTest, ScoresPromptsThatLeaveRoomForOneToken) {
+    const auto client = connect();
+    const auto score = [&](size_t num_tokens) {
+        client->post(kCompletions,
+                     R"({"prompt":")" + std::string(num_tokens, 'a') +
+                         R"(","echo":true,"logprobs":0,"max_tokens":0})");
+    };
+    score(4096);
+    const Answer refused = next(*client);
+    EXPECT_EQ(refused.status, 400);
+    const json error = json::parse(refused.body)["error"];
+    EXPECT_EQ(error["param"], "prompt");
+    EXPECT_EQ(error["message"],
+              "the prompt has 4096 tokens, and to score it takes one more: at most 4096 fit, the "
+              "context length of the model");
+    score(4095);
+    const uint64_t id = next_admitted();
+    say(id, "x");
+    end(id);
+    EXPECT_EQ(next(*client).status, 200);
 }
 
 TEST_F(HttpSessionTest, ErrorBeforeTheFirstTokenHasAStatus) {
