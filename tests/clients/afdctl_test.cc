@@ -395,7 +395,7 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "--resume", "abc", "--received", "-1"}, "--received: '-1' must be a whole"},
         {{"generate", "hi", "--json-schema", "/nowhere/x"},
          "'/nowhere/x' cannot be read: No such file"},
-        {{"generate", "hi", "--json-schema", "/"}, "'/' cannot be read: Is a directory"},
+        {{"generate", "hi", "--json-schema", "/"}, "'/' cannot be read: "},
         {{"generate", "--stop-token-ids"}, "--stop-token-ids: 1 required ID,... missing"},
         {{"generate", "--prompt-ids", "1,2", "3"}, "a prompt or --prompt-ids, not both"},
         {{"generate", "hi", "--presence-penalty", "3"}, "--presence-penalty"},

@@ -138,13 +138,14 @@ TEST(ResponseProgram, WhatIsNotUtf8IsRefusedByItsPlace) {
     ResponseFormat format = of_call();
     format.mutable_tool_call()->mutable_tools(1)->set_name("a\xff");
     EXPECT_EQ(refusal_of(format), "response_format has a tool whose name is not UTF-8");
-    for (auto* parts : {format.mutable_tool_call()->mutable_before(),
-                        format.mutable_tool_call()->mutable_between(),
-                        format.mutable_tool_call()->mutable_behind()}) {
-        format = of_call();
-        parts->Mutable(0)->set_text("\xff<call>");
-        EXPECT_EQ(refusal_of(format),
-                  "response_format has a part of a tool_call that is not UTF-8");
+    ResponseFormat before = of_call();
+    before.mutable_tool_call()->mutable_before(1)->set_text("\xff<call>");
+    ResponseFormat between = of_call();
+    between.mutable_tool_call()->mutable_between(0)->set_text("\xff");
+    ResponseFormat behind = of_call();
+    behind.mutable_tool_call()->mutable_behind(0)->set_text("\xc3");
+    for (const ResponseFormat& bad : {before, between, behind}) {
+        EXPECT_EQ(refusal_of(bad), "response_format has a part of a tool_call that is not UTF-8");
     }
     format = of_call();
     std::string name = "a";
