@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace afd::model {
@@ -166,14 +168,57 @@ void JsonRules::define_value() {
 }
 
 // A trie of the names that are taken: who leaves it is free, who ends on a name is not let out.
-JsonRules::Node JsonRules::other_name(std::span<const std::string> taken, Node next) {
-    const Node close = program_.literal("\"", next);
-    const Node free = program_.reserve();
-    program_.become_split(
-        free,
-        close,
-        program_.either(program_.bytes(plain_ascii(), free), long_character({}, free)));
+class JsonRules::OtherName {
+  public:
+    // `taken`: ascending.
+    OtherName(JsonRules& json, std::vector<std::string> taken, Node next)
+        : json_(json),
+          program_(json.program_),
+          taken_(std::move(taken)),
+          close_(program_.literal("\"", next)),
+          free_(program_.reserve()) {
+        program_.become_split(
+            free_,
+            close_,
+            program_.either(program_.bytes(plain_ascii(), free_), json_.long_character({}, free_)));
+    }
 
+    Node quoted() { return program_.literal("\"", behind(0, taken_.size(), 0)); }
+
+  private:
+    // What follows the first `depth` bytes that the names [first, last) have in common.
+    Node behind(size_t first, size_t last, size_t depth) {
+        const bool is_name = first < last && taken_[first].size() == depth;
+        ByteSet inner;
+        std::optional<Node> any;
+        const auto add = [&](Node one) { any = any ? program_.either(*any, one) : one; };
+        for (size_t i = first + (is_name ? 1 : 0); i < last;) {
+            size_t end = i;
+            while (end < last && taken_[end][depth] == taken_[i][depth]) ++end;
+            const auto byte = static_cast<uint8_t>(taken_[i][depth]);
+            inner.set(byte);
+            add(program_.bytes(byte_range(byte, byte), behind(i, end, depth + 1)));
+            i = end;
+        }
+        // In the middle of a character only the names go on: those that share a first byte with a
+        // name are not offered.
+        const bool in_character = (inner & byte_range(0x80, 0xbf)).any();
+        if (!in_character) {
+            add(program_.bytes(plain_ascii() & ~inner, free_));
+            add(json_.long_character(inner, free_));
+            if (!is_name) add(close_);
+        }
+        return *any;
+    }
+
+    JsonRules& json_;
+    ByteProgram& program_;
+    const std::vector<std::string> taken_;
+    const Node close_;
+    const Node free_;  // No name that is taken goes on like this.
+};
+
+JsonRules::Node JsonRules::other_name(std::span<const std::string> taken, Node next) {
     std::vector<std::string> names;
     for (const std::string& name : taken) {
         // What needs an escape is none of those that are offered.
@@ -183,35 +228,7 @@ JsonRules::Node JsonRules::other_name(std::span<const std::string> taken, Node n
         if (is_plain) names.push_back(name);
     }
     std::sort(names.begin(), names.end());
-    // The node for what follows `prefix`, of the names [first, last) that begin with it.
-    const auto follow = [&](const auto& self, size_t first, size_t last, size_t depth) -> Node {
-        const bool is_name = first < last && names[first].size() == depth;
-        ByteSet inner;
-        Node node = 0;
-        bool has_node = false;
-        const auto add = [&](Node other) {
-            node = has_node ? program_.either(node, other) : other;
-            has_node = true;
-        };
-        for (size_t i = first + (is_name ? 1 : 0); i < last;) {
-            size_t end = i;
-            while (end < last && names[end][depth] == names[i][depth]) ++end;
-            const auto byte = static_cast<uint8_t>(names[i][depth]);
-            inner.set(byte);
-            add(program_.bytes(byte_range(byte, byte), self(self, i, end, depth + 1)));
-            i = end;
-        }
-        // In the middle of a character only the names go on: those that share a first byte with a
-        // name are not offered.
-        const bool in_character = (inner & byte_range(0x80, 0xbf)).any();
-        if (!in_character) {
-            add(program_.bytes(plain_ascii() & ~inner, free));
-            add(long_character(inner, free));
-            if (!is_name) add(close);
-        }
-        return node;
-    };
-    return program_.literal("\"", follow(follow, 0, names.size(), 0));
+    return OtherName(*this, std::move(names), next).quoted();
 }
 
 }  // namespace afd::model

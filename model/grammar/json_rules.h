@@ -48,6 +48,8 @@ class JsonRules {
     Node other_name(std::span<const std::string> taken, Node next);
 
   private:
+    class OtherName;
+
     void define_blanks();
     void define_character();
     void define_string();

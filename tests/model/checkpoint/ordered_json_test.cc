@@ -32,7 +32,7 @@ std::string nested(size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
 }
 
-std::string refusal(const std::string& text) {
+std::string parse_refusal(const std::string& text) {
     const auto json = parse_ordered_json(text, "x");
     EXPECT_FALSE(json.ok());
     if (json.ok()) return "";
@@ -66,13 +66,14 @@ TEST(OrderedJson, KeepsTheDigitsOfLongIntegers) {
 // one beyond it is refused by name.
 TEST(OrderedJson, RefusesWhatIsBeyondALimit) {
     EXPECT_TRUE(parse_ordered_json(object_of(kOrderedMembersMax), "x").ok());
-    EXPECT_EQ(refusal(object_of(kOrderedMembersMax + 1)), "x: an object has more than 512 members");
+    EXPECT_EQ(parse_refusal(object_of(kOrderedMembersMax + 1)),
+              "x: an object has more than 512 members");
     EXPECT_TRUE(parse_ordered_json(nested(kOrderedDepthMax), "x").ok());
-    EXPECT_EQ(refusal(nested(kOrderedDepthMax + 1)), "x: nested deeper than 64 levels");
+    EXPECT_EQ(parse_refusal(nested(kOrderedDepthMax + 1)), "x: nested deeper than 64 levels");
     EXPECT_TRUE(parse_ordered_json(array_of(kOrderedValuesMax - 1), "x").ok());
-    EXPECT_EQ(refusal(array_of(kOrderedValuesMax)), "x: it has more than 16384 values");
-    EXPECT_EQ(refusal("{"), "x is not valid JSON");
-    EXPECT_EQ(refusal(""), "x is not valid JSON");
+    EXPECT_EQ(parse_refusal(array_of(kOrderedValuesMax)), "x: it has more than 16384 values");
+    EXPECT_EQ(parse_refusal("{"), "x is not valid JSON");
+    EXPECT_EQ(parse_refusal(""), "x is not valid JSON");
 }
 
 // What stands beside the member may be as large as it likes, but not deeper.
