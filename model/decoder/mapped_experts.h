@@ -64,7 +64,8 @@ class MappedExperts final : public ops::FirstUse {
     uint64_t num_bytes() const { return num_bytes_; }
     // Not checked yet; any thread may ask.
     uint64_t bytes_left() const {
-        // Acquire: partner is the release in check(), so that 0 shows every expert as checked.
+        // Acquire: partner is the release in set_checked(), so that 0 shows every expert as
+        // checked.
         return bytes_left_.load(std::memory_order_acquire);
     }
 

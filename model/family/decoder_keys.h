@@ -18,8 +18,9 @@ inline constexpr uint32_t kContextMax = 1u << 24;
 // tie_word_embeddings.
 void read_dimensions(KeyReader& keys, ModelConfig& config);
 
-// quantization_config as afd-quantize writes it, and fp8 in blocks of 128 x 128 as models are
-// released; that of other programs is refused.
+// quantization_config: config.quantisation, and config.form where another program than afd-quantize
+// has written it (model/family/foreign_keys.h). Of fp8 blocks of 128 x 128 are read, of gpt-oss
+// mxfp4; another quant_method is refused.
 void read_quantisation(KeyReader& keys, ModelConfig& config);
 
 }  // namespace afd::model

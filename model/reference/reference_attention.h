@@ -39,7 +39,8 @@ ops::reference::Matrix residual_norm(const ModelConfig& config,
                                      const NormView& norm,
                                      ops::reference::Rounding rounding);
 
-// REQUIRES: bf16, int8 or fp8 in blocks; the matrix outlives the result.
+// In int4 for products with int8 rows (ops/format/int4_rows.h). REQUIRES: not mxfp4; the matrix
+// outlives the result.
 ops::reference::LinearWeight linear_weight(const StoredMatrix& matrix);
 
 }  // namespace afd::model
