@@ -17,8 +17,8 @@ namespace {
 using ops::Bf16;
 using ops::WeightFormat;
 
-// A file may hold any bits; a NaN among scales would turn up in the logits, layers later. Zero is
-// allowed: it is the scale of a row or group of zeros.
+// Of what afd-quantize writes. A file may hold any bits; a NaN among scales would turn up in the
+// logits, layers later. Zero is allowed: it is the scale of a row or group of zeros.
 Result<> check_scales(const std::string& name, std::span<const float> scales, size_t per_row) {
     for (size_t i = 0; i < scales.size(); ++i) {
         if (std::isfinite(scales[i]) && scales[i] >= 0) continue;
@@ -39,12 +39,12 @@ Result<> read_int8(const TensorStore& tensors, const std::string& name, StoredMa
     return check_scales(name + "_scale", matrix.int8_scale, 1);
 }
 
-// As another program has quantised it; -8 is a value of the format there.
+// As another program has quantised it: -8 is a value there, and a scale may be negative, so that -8
+// and 7 may lie on either side.
 Result<> read_foreign(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
     AFD_ASSIGN(ForeignInt4 stored,
                read_foreign_int4({tensors, tensors.form(), name, matrix.num_outputs, matrix.depth},
                                  ops::int4_group_size(matrix.format)));
-    AFD_TRY(check_scales(name, stored.scale, int4_scale_columns(matrix.depth, matrix.format)));
     matrix.int4 = std::move(stored.nibbles);
     for (const float scale : stored.scale) {
         const uint16_t bits = ops::has_fp16_scales(matrix.format) ? ops::fp16_from_float(scale).bits

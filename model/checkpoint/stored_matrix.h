@@ -60,9 +60,10 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
 
 // Reads tensor `prefix`.weight and, unless the format is bf16, its scales.
 // Where the format is fp8 and the tensor is not, the message says what to do.
-// Errors: those of TensorStore; kDataLoss for a scale that is not finite or is negative, an int4
-// value of -8, or an element of mxfp4 that no bf16 holds: they name the tensor, the row and the
-// value.
+// Errors: those of TensorStore; kDataLoss for a scale that is not finite, or an element of mxfp4
+// that no bf16 holds; in what afd-quantize writes also for a negative scale or an int4 value of -8.
+// They name the tensor and the value. kUnimplemented for int4 of another program that is not what
+// `format` says (foreign_int4.h).
 Result<StoredMatrix> read_matrix(const TensorStore& tensors,
                                  const std::string& prefix,
                                  uint64_t num_outputs,

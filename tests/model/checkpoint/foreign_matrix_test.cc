@@ -94,12 +94,13 @@ TEST_F(GptqMatrix, RowsAreTheSameInPartsAndWhole) {
               (std::vector<uint64_t>{kOutputs, kDepth}));
 }
 
-// Groups of one scale for all, so that ours are a part of them; -8 is among the values.
+// Groups of one scale for all, so that ours are a part of them; -8 is among the values, and every
+// second scale is negative.
 TEST_F(GptqMatrix, StaysInt4WithTheSameValues) {
     form_.group = 0;
     order_.assign(kDepth, 0);
-    for (uint64_t i = kOutputs; i < scales_.size(); ++i) scales_[i] = scales_[i - kOutputs];
-    const std::vector<float> scales(scales_.begin(), scales_.begin() + kOutputs);
+    std::vector<float> scales(scales_.begin(), scales_.begin() + kOutputs);
+    for (uint64_t i = 1; i < kOutputs; i += 2) scales[i] = -scales[i];
     const std::vector<TensorToWrite> tensors = {
         {"x.qweight", StorageType::kI32, {4, 16}, std::as_bytes(std::span(words_))},
         {"x.qzeros", StorageType::kI32, {1, 2}, std::as_bytes(std::span(zeros_).first(2))},
@@ -115,6 +116,7 @@ TEST_F(GptqMatrix, StaysInt4WithTheSameValues) {
     const std::vector<float> values = packed.value().values();
     for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], ops::to_float(expanded[i]));
     EXPECT_FALSE(ops::values_in_range(packed.value().int4_weight())) << "no -8";
+    EXPECT_LT(packed.value().int4_weight().scale_at(1, 0), 0);
 }
 
 TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {

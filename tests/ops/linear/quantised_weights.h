@@ -61,9 +61,11 @@ struct RandomInt4 {
             }
             // As many bits behind the first one as the type has, or four; of fp16, subnormals too.
             const uint32_t steps = scales == Scales::kShort ? 16 : is_fp16 ? 1024 : 128;
-            const float value =
+            const float magnitude =
                 std::ldexp(1.0f + static_cast<float>(engine() % steps) / static_cast<float>(steps),
                            static_cast<int>(engine() % 6) - (is_fp16 ? 17 : 9));
+            // Of either sign, as other programs write it.
+            const float value = engine() % 2 == 0 ? magnitude : -magnitude;
             s = is_fp16 ? fp16_from_float(value).bits : from_float(value).bits;
         }
     }
