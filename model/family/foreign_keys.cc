@@ -38,7 +38,8 @@ void read_gptq(KeyReader& keys, ModelConfig& config) {
     require(keys, "bits", 4, false);
     config.form.kind = ForeignKind::kGptq;
     config.form.group = read_group(keys, "group_size", 128);
-    const bool has_order = keys.flag("desc_act", false);
+    // With static groups columns are taken out of order but stay in their groups.
+    const bool has_order = keys.flag("desc_act", false) && !keys.flag("static_groups", false);
     config.form.is_symmetric = keys.flag("sym", true) && !has_order;
     const std::string format = keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"});
     config.form.has_zeros_less_one = format == "gptq";
@@ -85,13 +86,16 @@ const Json* weights_of_groups(KeyReader& keys) {
     return first;
 }
 
+    // "group", "dynamic" and true: groups are of columns that were far apart. With the others
+    // columns are taken out of order but stay in their groups.
 void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     require(weights, "num_bits", 4, false);
     require(weights, "type", "int", true);
     const std::string strategy = weights.choice("strategy", "group", {"group", "channel"});
     config.form.group = strategy == "group" ? read_group(weights, "group_size", {}) : 0;
     const Json* order = weights.find("actorder");
-    const bool has_order = order != nullptr && *order != false;
+    const bool has_order =
+        order != nullptr && *order != false && *order != "static" && *order != "weight";
     config.form.is_symmetric = weights.flag("symmetric", true) && !has_order;
 }
 

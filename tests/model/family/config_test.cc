@@ -50,6 +50,17 @@ json v2_lite_config() {
     return config;
 }
 
+// compressed-tensors, symmetric int4 in groups of 32.
+json packed_config() {
+    json config = v3_config();
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups",
+         {{"group_0", {{"weights", {{"num_bits", 4}, {"type", "int"}, {"group_size", 32}}}}}}}};
+    return config;
+}
+
 ModelConfig parsed(const json& config) {
     auto result = parse_model_config(config.dump(), "config.json");
     EXPECT_TRUE(result.ok()) << result.error().message;
@@ -215,16 +226,32 @@ TEST(ModelConfig, TakesFp8InBlocks) {
 
 // Files of programs that know transforms have the key, mostly empty.
 TEST(ModelConfig, TakesCompressedTensorsWithoutTransforms) {
-    json config = v3_config();
-    config["quantization_config"] = {
-        {"quant_method", "compressed-tensors"},
-        {"format", "pack-quantized"},
-        {"config_groups",
-         {{"group_0", {{"weights", {{"num_bits", 4}, {"type", "int"}, {"group_size", 128}}}}}}}};
+    json config = packed_config();
     for (const json& transforms : {json(), json::object()}) {
         config["quantization_config"]["transform_config"] = transforms;
-        EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g64") << transforms;
+        EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32") << transforms;
     }
+}
+
+// Two orders of columns leave their groups as they are; two do not.
+TEST(ModelConfig, ColumnsOutOfOrderMayStayInTheirGroups) {
+    json config = packed_config();
+    json& weights = config["quantization_config"]["config_groups"]["group_0"]["weights"];
+    const auto formats = [&](const json& order) {
+        weights["actorder"] = order;
+        return describe(parsed(config).quantisation);
+    };
+    for (const json& order : {json(), json(false), json("static"), json("weight")}) {
+        EXPECT_EQ(formats(order), "experts int4-g32") << order;
+    }
+    for (const json& order : {json(true), json("group"), json("dynamic")}) {
+        EXPECT_EQ(formats(order), "bf16") << order;
+    }
+    config["quantization_config"] = {
+        {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"desc_act", true}};
+    EXPECT_EQ(describe(parsed(config).quantisation), "bf16");
+    config["quantization_config"]["static_groups"] = true;
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32");
 }
 
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
