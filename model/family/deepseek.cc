@@ -9,6 +9,7 @@
 #include "model/family/decoder_keys.h"
 #include "model/family/rope_keys.h"
 #include "model/mla/mla_config.h"
+#include "model/family/mixture_keys.h"
 
 namespace afd::model {
 namespace {
@@ -19,10 +20,8 @@ void refuse_unserved(KeyReader& keys) {
     keys.refuse_unless("mlp_bias", false);
     keys.choice("hidden_act", "silu", {"silu"});
     keys.refuse_unless("rope_interleave", true);
-    keys.refuse_if_given("sliding_window", "null");
-    if (keys.positive("partial_rotary_factor", 1.0) != 1.0) {
-        keys.refuse(Code::kUnimplemented, "partial_rotary_factor", "1");
-    }
+    refuse_windows(keys);
+    refuse_partial_rotation(keys);
 }
 
 void read_scoring(KeyReader& keys, ModelConfig& config, bool is_v3) {

@@ -3,57 +3,78 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "model/family/decoder_keys.h"
 
 namespace afd::model {
+namespace {
+
+constexpr const char* kFullAttention = "full_attention";
+
+// Whether each layer has a window.
+std::vector<bool> read_sliding_layers(KeyReader& keys, uint32_t num_layers) {
+    const nlohmann::json* types = keys.find("layer_types");
+    const bool is_used = keys.flag("use_sliding_window", true);
+    if (types == nullptr) {
+        if (is_used && keys.find("use_sliding_window") != nullptr) {
+            // Which layers then have it differs between programs.
+            keys.refuse(
+                Code::kUnimplemented, "use_sliding_window", "false, or true with layer_types");
+        }
+        return std::vector<bool>(num_layers, is_used && keys.find("sliding_window") != nullptr);
+    }
+    std::vector<bool> is_sliding(num_layers, false);
+    if (!types->is_array() || types->size() != num_layers) {
+        keys.refuse(
+            Code::kInvalidArgument, "layer_types", fmt::format("a list of {} types", num_layers));
+        return is_sliding;
+    }
+    for (uint32_t layer = 0; layer < num_layers; ++layer) {
+        if (types->at(layer) == kFullAttention) continue;
+        if (types->at(layer) != "sliding_attention") {
+            keys.refuse(Code::kUnimplemented,
+                        "layer_types",
+                        "\"sliding_attention\" or \"full_attention\" for each layer");
+        }
+        is_sliding[layer] = is_used;
+    }
+    return is_sliding;
+}
+
+}  // namespace
 
 void refuse_other_decoders(KeyReader& keys) {
     keys.choice("hidden_act", "silu", {"silu"});
 }
 
 void refuse_windows(KeyReader& keys) {
-    const nlohmann::json* use = keys.find("use_sliding_window");
-    keys.refuse_unless("use_sliding_window", false);
-    if (use == nullptr) keys.refuse_if_given("sliding_window", "null");
     const nlohmann::json* types = keys.find("layer_types");
-    if (types == nullptr) return;
+    if (types == nullptr || types->empty()) {
+        keys.refuse_unless("use_sliding_window", false);
+        const bool is_off = keys.find("use_sliding_window") != nullptr;
+        if (!is_off) keys.refuse_if_given("sliding_window", "null");
+        return;
+    }
     for (const nlohmann::json& type :
          types->is_array() ? *types : nlohmann::json::array({*types})) {
-        if (type == "full_attention") continue;
+        if (type == kFullAttention) continue;
         return keys.refuse(
             Code::kUnimplemented, "layer_types", "\"full_attention\" for each layer");
     }
 }
 
 std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config) {
-    const nlohmann::json* types = keys.find("layer_types");
+    const std::vector<bool> is_sliding = read_sliding_layers(keys, config.num_layers);
     std::vector<uint32_t> windows(config.num_layers, 0);
-    if (types != nullptr && (!types->is_array() || types->size() != config.num_layers)) {
-        keys.refuse(Code::kInvalidArgument,
-                    "layer_types",
-                    fmt::format("a list of {} types", config.num_layers));
-        return windows;
-    }
-    const bool is_used = keys.flag("use_sliding_window", true);
-    if (types == nullptr && keys.find("use_sliding_window") != nullptr && is_used) {
-        // Which layers then have it differs between programs.
-        keys.refuse(Code::kUnimplemented, "use_sliding_window", "false, or true with layer_types");
-    }
-    if (!is_used || (types == nullptr && keys.find("sliding_window") == nullptr)) return windows;
+    if (std::ranges::find(is_sliding, true) == is_sliding.end()) return windows;
+    const uint32_t window = keys.count("sliding_window", 1, 1u << 24, {});
+    // One as long as the context sees everything.
+    if (window >= config.context_length) return windows;
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        if (types != nullptr && types->at(layer) == "full_attention") continue;
-        if (types != nullptr && types->at(layer) != "sliding_attention") {
-            keys.refuse(Code::kUnimplemented,
-                        "layer_types",
-                        "\"sliding_attention\" or \"full_attention\" for each layer");
-            return windows;
-        }
-        const uint32_t window = keys.count("sliding_window", 1, 1u << 24, {});
-        // A window as long as the context sees everything.
-        if (window < config.context_length) windows[layer] = window;
+        if (is_sliding[layer]) windows[layer] = window;
     }
     return windows;
 }

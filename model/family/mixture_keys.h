@@ -17,7 +17,7 @@ namespace afd::model {
 void refuse_other_decoders(KeyReader& keys);
 
 // Refuses attention to a window of positions, unless the file itself switches it off
-// (use_sliding_window).
+// (use_sliding_window) or gives it to no layer (layer_types). Latent attention has none, either.
 void refuse_windows(KeyReader& keys);
 
 // The window of each layer (GqaTraits::windows): sliding_window for the layers that layer_types

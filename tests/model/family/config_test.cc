@@ -254,6 +254,16 @@ TEST(ModelConfig, ColumnsOutOfOrderMayStayInTheirGroups) {
     EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32");
 }
 
+TEST(ModelConfig, RefusesAPartialRotationWhereverItStands) {
+    json config = v3_config();
+    config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+    config.erase("rope_scaling");
+    EXPECT_EQ(refusal(config).message,
+              "config.json: rope_parameters: partial_rotary_factor is 0.5; supported: 1");
+    config["rope_parameters"]["partial_rotary_factor"] = 1.0;
+    EXPECT_FALSE(parsed(config).yarn.has_value());
+}
+
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
     const ModelConfig config = parsed(v3_config());
     const auto own = parse_generation_config(

@@ -224,6 +224,18 @@ TEST(ReleasedConfigs, GptOss) {
                         {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}}}),
               "config.json: quantization_config: quant_method is \"gptq\"; supported: \"mxfp4\", "
               "\"afd\"");
+    // What afd-quantize --attention int8 writes.
+    file = released("gpt_oss_20b");
+    file["quantization_config"] = {
+        {"quant_method", "afd"}, {"experts", "mxfp4"}, {"attention", "int8"}};
+    EXPECT_EQ(describe(accepted(file).quantisation), "experts mxfp4, attention int8");
+    EXPECT_EQ(accepted(file).form.kind, ForeignKind::kFusedExperts);
+    file["quantization_config"]["experts"] = "int8";
+    EXPECT_EQ(accepted(file).form.kind, ForeignKind::kNone);
+    EXPECT_THAT(refused(released("mixtral_8x7b"),
+                        {{"quantization_config",
+                          {{"quant_method", "afd"}, {"experts", "mxfp4"}, {"attention", "int8"}}}}),
+                testing::HasSubstr("supported: none, or what afd-quantize writes"));
     EXPECT_THAT(
         refused(released("mixtral_8x7b"), {{"quantization_config", {{"quant_method", "mxfp4"}}}}),
         testing::HasSubstr("run afd-quantize on the bf16 original"));
@@ -426,6 +438,18 @@ TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
     const json qwen = released("qwen3_30b_a3b");
     const json mixtral = released("mixtral_8x7b");
     EXPECT_EQ(refused(released("olmoe_1b_7b"), {{"sliding_window", 4096}}),
+              "config.json: sliding_window is 4096; supported: null");
+    // As transformers 5 writes it of a model in which no layer has the window.
+    json dots = released("dots_llm1");
+    dots.erase("use_sliding_window");
+    json types(dots["num_hidden_layers"].get<size_t>(), "full_attention");
+    const json written = {
+        {"sliding_window", 4096}, {"max_window_layers", 62}, {"layer_types", types}};
+    EXPECT_EQ(refused(dots, written), "accepted");
+    types[5] = "sliding_attention";
+    EXPECT_THAT(refused(dots, {{"sliding_window", 4096}, {"layer_types", types}}),
+                testing::EndsWith("; supported: \"full_attention\" for each layer"));
+    EXPECT_EQ(refused(dots, {{"sliding_window", 4096}, {"layer_types", json::array()}}),
               "config.json: sliding_window is 4096; supported: null");
     EXPECT_EQ(refused(qwen, {{"use_sliding_window", true}}),
               "config.json: use_sliding_window is true; supported: false, or true with "
