@@ -4,12 +4,14 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "model/family/decoder_keys.h"
+#include "model/family/mixture_keys.h"
 #include "model/family/rope_keys.h"
 #include "model/mla/mla_config.h"
-#include "model/family/mixture_keys.h"
 
 namespace afd::model {
 namespace {
@@ -46,20 +48,69 @@ void read_scoring(KeyReader& keys, ModelConfig& config, bool is_v3) {
     config.topk_group = keys.count("topk_group", 1, config.num_groups, 1);
 }
 
-void read_deepseek(KeyReader& keys, ModelConfig& config) {
+constexpr const char* kFirstDense = "first_k_dense_replace";
+constexpr const char* kMoeFrequency = "moe_layer_freq";
+constexpr const char* kLayerTypes = "mlp_layer_types";
+
+// The dense ones that mlp_layer_types lists, as transformers 5 writes them.
+std::vector<uint32_t> read_listed_layers(KeyReader& keys, uint32_t num_layers) {
+    const nlohmann::json& types = *keys.find(kLayerTypes);
+    std::vector<uint32_t> dense;
+    bool is_good = types.is_array() && types.size() == num_layers;
+    for (uint32_t layer = 0; is_good && layer < num_layers; ++layer) {
+        if (types.at(layer) == "dense") dense.push_back(layer);
+        is_good = types.at(layer) == "dense" || types.at(layer) == "sparse";
+    }
+    if (is_good) return dense;
+    keys.refuse(Code::kInvalidArgument,
+                kLayerTypes,
+                fmt::format("a list of {} types, \"dense\" or \"sparse\"", num_layers));
+    return {};
+}
+
+// `usual`: how many come first where the file does not say.
+std::vector<uint32_t> read_deepseek_dense_layers(KeyReader& keys,
+                                                 uint32_t num_layers,
+                                                 uint32_t usual) {
+    const uint32_t first_dense = keys.count(kFirstDense, 0, kLayersMax, usual);
+    const uint32_t frequency = keys.count(kMoeFrequency, 1, kLayersMax, 1);
+    std::vector<uint32_t> counted;
+    for (uint32_t layer = 0; layer < num_layers; ++layer) {
+        if (layer < first_dense || layer % frequency != 0) counted.push_back(layer);
+    }
+    if (keys.find(kLayerTypes) == nullptr) return counted;
+    const std::vector<uint32_t> listed = read_listed_layers(keys, num_layers);
+    const bool has_count = keys.find(kFirstDense) != nullptr;
+    if ((has_count || frequency != 1) && listed != counted) {
+        keys.refuse(Code::kInvalidArgument,
+                    has_count ? kFirstDense : kMoeFrequency,
+                    "what mlp_layer_types says, or null");
+    }
+    return listed;
+}
+
+void read_latent(KeyReader& keys, ModelConfig& config, uint32_t usual_dense) {
     refuse_unserved(keys);
     read_dimensions(keys, config);
     config.attention = read_mla_config(keys, config.hidden);
     if (keys.failed()) return;
-    read_deepseek_experts(keys, config, config.model_type != "deepseek_v2");
+    read_deepseek_experts(keys, config, config.model_type != "deepseek_v2", usual_dense);
     read_rope(keys, config);
+}
+
+void read_deepseek(KeyReader& keys, ModelConfig& config) {
+    read_latent(keys, config, 0);
+}
+
+void read_glm4_lite(KeyReader& keys, ModelConfig& config) {
+    read_latent(keys, config, 1);
 }
 
 constexpr std::array kFamilies = {
     Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek},
     Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek},
     // GLM-4.7-Flash: DeepSeek-V3's decoder by another name.
-    Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &read_deepseek},
+    Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &read_glm4_lite},
 };
 
 }  // namespace
@@ -68,18 +119,13 @@ std::span<const Family> deepseek_families() {
     return kFamilies;
 }
 
-void read_deepseek_experts(KeyReader& keys, ModelConfig& config, bool is_v3) {
+void read_deepseek_experts(KeyReader& keys, ModelConfig& config, bool is_v3, uint32_t usual_dense) {
     config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
     config.num_experts = keys.count("n_routed_experts", 1, kExpertsMax, {});
     config.shared_intermediate = keys.count("n_shared_experts", 0, 64, 0) * config.moe_intermediate;
     config.top_k = keys.count("num_experts_per_tok", 1, kTopKMax, {});
-    const uint32_t first_k_dense = keys.count("first_k_dense_replace", 0, kLayersMax, 0);
-    const uint32_t moe_layer_freq = keys.count("moe_layer_freq", 1, kLayersMax, 1);
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        if (layer >= first_k_dense && layer % moe_layer_freq == 0) continue;
-        config.dense_layers.push_back(layer);
-    }
+    config.dense_layers = read_deepseek_dense_layers(keys, config.num_layers, usual_dense);
     config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);
     read_scoring(keys, config, is_v3);
     if (keys.failed()) return;

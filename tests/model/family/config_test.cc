@@ -264,6 +264,35 @@ TEST(ModelConfig, RefusesAPartialRotationWhereverItStands) {
     EXPECT_FALSE(parsed(config).yarn.has_value());
 }
 
+// transformers 5 lists the layers that have experts.
+TEST(ModelConfig, TakesAListOfDenseLayers) {
+    json config = v3_config();
+    config["num_hidden_layers"] = 4;
+    config["mlp_layer_types"] = {"dense", "sparse", "dense", "sparse"};
+    EXPECT_EQ(refusal(config).message,
+              "config.json: first_k_dense_replace is 3; supported: what mlp_layer_types says, or "
+              "null");
+    config["first_k_dense_replace"] = 1;
+    config["moe_layer_freq"] = 2;
+    EXPECT_EQ(refusal(config).message,
+              "config.json: first_k_dense_replace is 1; supported: what mlp_layer_types says, or "
+              "null");
+    config.erase("first_k_dense_replace");
+    EXPECT_EQ(refusal(config).message,
+              "config.json: moe_layer_freq is 2; supported: what mlp_layer_types says, or null");
+    config["moe_layer_freq"] = 1;
+    EXPECT_THAT(parsed(config).dense_layers, ElementsAre(0, 2));
+    config["mlp_layer_types"] = {"dense", "dense", "sparse", "sparse"};
+    config["first_k_dense_replace"] = 2;
+    EXPECT_THAT(parsed(config).dense_layers, ElementsAre(0, 1));
+    for (const json& bad : {json("dense"), json({"dense", "sparse"}), json(4, "full")}) {
+        config["mlp_layer_types"] = bad;
+        EXPECT_EQ(refusal(config).message,
+                  "config.json: mlp_layer_types is " + bad.dump() +
+                      "; supported: a list of 4 types, \"dense\" or \"sparse\"");
+    }
+}
+
 TEST(GenerationConfig, TakesEosFromItsOwnFileFirst) {
     const ModelConfig config = parsed(v3_config());
     const auto own = parse_generation_config(

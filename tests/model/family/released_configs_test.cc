@@ -489,6 +489,20 @@ TEST(ReleasedConfigs, Glm47FlashIsTheDecoderOfDeepSeekV3) {
               "config.json: partial_rotary_factor is 0.5; supported: 1");
 }
 
+// A file of transformers 5 lists the layers; one that says nothing means the usual first one.
+TEST(ReleasedConfigs, TheFirstLayerOfGlmIsDenseUnlessTheFileSaysSo) {
+    for (const char* name : {"glm_4_7_flash", "glm_4_5_air"}) {
+        SCOPED_TRACE(name);
+        json file = released(name);
+        file.erase("first_k_dense_replace");
+        EXPECT_EQ(accepted(file).dense_layers, std::vector<uint32_t>{0});
+        json types(file["num_hidden_layers"].get<size_t>(), "sparse");
+        types[0] = types[1] = "dense";
+        file["mlp_layer_types"] = types;
+        EXPECT_EQ(accepted(file).dense_layers, (std::vector<uint32_t>{0, 1}));
+    }
+}
+
 // Which layers see a window only.
 TEST(ReleasedConfigs, WindowsAreThoseThatTheFileStates) {
     const auto windows = [](json config, const json& changes) {
