@@ -52,9 +52,10 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                    : std::string();
     };
     const std::string method = text("quant_method");
-    // Experts of gpt-oss, whose family looks at the rest (model/checkpoint/fused_experts.h).
-    if (method == "mxfp4" && config.model_type == "gpt_oss") {
-        config.form.kind = ForeignKind::kFusedExperts;
+    // Experts of gpt-oss (model/checkpoint/fused_experts.h); afd-quantize may have left them so.
+    const bool may_be_mxfp4 = config.model_type == "gpt_oss";
+    if (method == "mxfp4" && may_be_mxfp4) {
+        config.quantisation.experts = ops::WeightFormat::kMxfp4;
         return;
     }
     if (method == "fp8") return read_fp8_quantisation(keys, *object, config);
@@ -66,9 +67,9 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
     const bool is_smooth = smooth != nullptr && *smooth == true;
     const bool smooth_is_wrong = (smooth != nullptr && !smooth->is_boolean()) ||
                                  (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
-    const bool has_mxfp4 =
-        experts == ops::WeightFormat::kMxfp4 || attention == ops::WeightFormat::kMxfp4;
-    if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || has_mxfp4 ||
+    const bool mxfp4_is_wrong = attention == ops::WeightFormat::kMxfp4 ||
+                                (experts == ops::WeightFormat::kMxfp4 && !may_be_mxfp4);
+    if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || mxfp4_is_wrong ||
         smooth_is_wrong) {
         return keys.refuse(
             Code::kUnimplemented,

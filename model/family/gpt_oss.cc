@@ -24,19 +24,18 @@ void refuse_unless_number(KeyReader& keys, const char* key, double served) {
     keys.refuse(Code::kUnimplemented, key, fmt::format("{}", served));
 }
 
-// What the experts are stored as where afd-quantize has not written them.
+// In which form the experts are stored.
 void read_expert_form(KeyReader& keys, ModelConfig& config) {
     if (const nlohmann::json* object = keys.find("quantization_config")) {
         KeyReader inner(*object, keys.origin() + ": quantization_config");
         inner.choice("quant_method", "", {"mxfp4", "afd"});
         keys.adopt(inner);
     }
-    const bool is_plain = config.quantisation == QuantisationConfig{};
-    config.form.kind = is_plain ? ForeignKind::kFusedExperts : ForeignKind::kNone;
-    // Where the tensors do not say otherwise (settle_expert_format()).
-    if (is_plain && keys.find("quantization_config") != nullptr) {
-        config.quantisation.experts = ops::WeightFormat::kMxfp4;
-    }
+    // What afd-quantize has not made int8 or int4 it has left as it was.
+    const ops::WeightFormat experts = config.quantisation.experts;
+    const bool is_fused =
+        experts == ops::WeightFormat::kBf16 || experts == ops::WeightFormat::kMxfp4;
+    config.form.kind = is_fused ? ForeignKind::kFusedExperts : ForeignKind::kNone;
 }
 
 void read_gpt_oss(KeyReader& keys, ModelConfig& config) {

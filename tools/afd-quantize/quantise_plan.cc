@@ -20,26 +20,31 @@ namespace {
 using model::StorageType;
 using ops::WeightFormat;
 
-// What can be read as bf16 without having lost what the original had.
-bool is_source(const model::QuantisationConfig& quantisation) {
-    return quantisation == model::QuantisationConfig{} ||
-           quantisation == model::QuantisationConfig{.experts = WeightFormat::kFp8Block128};
+// What can be read as bf16 without having lost what the original had, or is in the form of another
+// program, whose original may be gone.
+bool is_source(const model::ModelConfig& config) {
+    const WeightFormat experts = config.quantisation.experts;
+    return config.quantisation.attention == WeightFormat::kBf16 &&
+           (config.form.kind != model::ForeignKind::kNone || experts == WeightFormat::kBf16 ||
+            experts == WeightFormat::kFp8Block128);
 }
 
 Result<> check(const model::ModelFiles& files, const model::QuantisationConfig& wanted) {
     const model::ModelConfig& config = files.config();
-    const bool is_foreign = config.form.kind != model::ForeignKind::kNone;
-    if (is_foreign && wanted.experts == WeightFormat::kBf16) {
-        return Error{Code::kInvalidArgument,
-                     files.directory() +
-                         ": what is not quantised anew becomes bf16, and the experts are most of "
-                         "it; give --experts int8 or int4, too"};
-    }
-    if (!is_foreign && !is_source(config.quantisation)) {
+    if (!is_source(config)) {
         return Error{Code::kInvalidArgument,
                      fmt::format("{} is quantised already ({}); give the original",
                                  files.directory(),
                                  model::describe(config.quantisation))};
+    }
+    // Fused experts are copied as they are.
+    const bool is_expanded = config.form.kind != model::ForeignKind::kNone &&
+                             config.form.kind != model::ForeignKind::kFusedExperts;
+    if (is_expanded && wanted.experts == WeightFormat::kBf16) {
+        return Error{Code::kInvalidArgument,
+                     files.directory() +
+                         ": what is not quantised anew becomes bf16, and the experts are most of "
+                         "it; give --experts int8 or int4, too"};
     }
     const auto formats = config.attention->formats();
     if (std::ranges::find(formats, wanted.attention) != formats.end()) return {};
