@@ -123,8 +123,10 @@ The format is that of the experts, the shared experts and the dense MLPs ([weigh
 bf16 and fp8 (in blocks of 128 x 128) load as released; int8 and int4 load as `afd-quantize` writes
 them. Attention is in bf16 or int8. The formats of GPTQ, AWQ and compressed-tensors (packed int4,
 fp8 with a scale for each row, mxfp4) load as downloaded; symmetric int4 stays int4, the others
-become bf16. As released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8. gpt-oss has its
-experts in its own mxfp4 layout: they stay mxfp4 and take as many bytes as int4.
+become bf16. Where only the routed experts are in int4 or fp8, the shared experts and dense MLPs
+stay in bf16. As released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8. gpt-oss has its
+experts in its own mxfp4 layout: they stay mxfp4, also with int8 attention, and take as many bytes
+as int4.
 
 Each of these eleven formats was tried with `afdd --check-config`, on `config.json` alone; the table
 lists those it accepted.

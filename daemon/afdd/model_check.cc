@@ -8,7 +8,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/attention_half.h"
-#include "model/family/foreign_keys.h"
+#include "model/family/expert_formats.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -66,6 +66,16 @@ std::string window_line(const model::ModelConfig& config) {
         model::held_blocks(config.context_length, window) * model::kKvBlockTokens);
 }
 
+// Why experts take four times the memory that their files have, and what can be done.
+std::string expansion_line(const model::ModelConfig& config) {
+    if (!config.form.is_int4() || config.quantisation.experts != ops::WeightFormat::kBf16)
+        return "";
+    return "# model: experts that are stored in 4 bits become bf16, four times as large: they stay "
+           "int4 if all routed ones are, symmetric, in groups of 32 or a multiple of 64 that are "
+           "in "
+           "order, with bf16 or fp16 scales; afd-quantize --experts int4 makes such a checkpoint\n";
+}
+
 // A line for a part of the checkpoint that is there or is not.
 template <typename Part>
 Result<std::string> line_of(const Result<Part>& part, const std::string& present) {
@@ -83,7 +93,7 @@ Result<std::string> check_model(const std::string& directory,
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
     auto tensors = model::TensorStore::open(directory);
-    if (tensors.ok()) model::settle_expert_format(tensors.value(), config);
+    if (tensors.ok()) model::settle_expert_formats(tensors.value(), config);
     AFD_TRY(model::set_int4_rows(int4_rows, config.quantisation));
     AFD_ASSIGN(const std::string weights,
                line_of(tensors,
@@ -91,7 +101,7 @@ Result<std::string> check_model(const std::string& directory,
                                     : std::string()));
     AFD_ASSIGN(const std::string tokenizer,
                line_of(model::Tokenizer::load(directory), "a tokenizer"));
-    return summary(config) + window_line(config) + weights + tokenizer;
+    return summary(config) + expansion_line(config) + window_line(config) + weights + tokenizer;
 }
 
 }  // namespace afd::daemon

@@ -39,7 +39,8 @@ enum class TopkMethod {
 // How the checkpoint stores its linears (quantization_config of tools/afd-quantize), and how
 // whoever serves it keeps keys and values.
 struct QuantisationConfig {
-    ops::WeightFormat experts = ops::WeightFormat::kBf16;    // Routed, shared and dense MLPs.
+    ops::WeightFormat experts = ops::WeightFormat::kBf16;  // Routed, shared and dense MLPs,
+    bool has_bf16_shared = false;  // unless shared and dense ones are in bf16 all the same.
     ops::WeightFormat attention = ops::WeightFormat::kBf16;  // One of the attention's formats().
     bool smooth = false;  // int8 experts have smooth scales (model/checkpoint/expert_tensors.h).
     // Not of the checkpoint: ModelFiles is told.
@@ -50,7 +51,7 @@ struct QuantisationConfig {
 };
 
 // "bf16", "experts int8", "experts int8 smooth", "experts int4-g32, attention int8, kv int8",
-// "experts int4-g32 with int8 rows".
+// "experts int4-g32 with int8 rows, shared and dense bf16".
 std::string describe(const QuantisationConfig& quantisation);
 
 struct ModelConfig {

@@ -57,6 +57,17 @@ uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t
     return expert < config.num_experts ? config.moe_intermediate : config.shared_intermediate;
 }
 
+bool is_routed_expert(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    return config.is_moe_layer(layer) && expert < config.num_experts;
+}
+
+ops::WeightFormat expert_format(const ModelConfig& config, uint32_t layer, uint32_t expert) {
+    const QuantisationConfig& quantisation = config.quantisation;
+    return quantisation.has_bf16_shared && !is_routed_expert(config, layer, expert)
+               ? ops::WeightFormat::kBf16
+               : quantisation.experts;
+}
+
 std::string expert_prefix(const ModelConfig& config, uint32_t layer, uint32_t expert) {
     const TensorNames& names = config.names;
     if (!config.is_moe_layer(layer)) return layer_tensor(layer, names.dense) + ".";
@@ -129,9 +140,9 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
                                           ExpertPart part) {
     const uint32_t num_experts = layer < config.num_layers ? num_layer_experts(config, layer) : 0;
     if (expert >= num_experts) return no_such_expert(config, layer, expert);
-    const ops::WeightFormat format = config.quantisation.experts;
+    const ops::WeightFormat format = expert_format(config, layer, expert);
     const std::string experts = layer_tensor(layer, config.names.experts) + ".";
-    const bool is_routed = config.is_moe_layer(layer) && expert < config.num_experts;
+    const bool is_routed = is_routed_expert(config, layer, expert);
     const bool is_of_form = tensors.form().kind == ForeignKind::kFusedExperts;
     if (is_routed && !is_of_form && tensors.find(experts + "gate_up_proj") != nullptr) {
         if (format == ops::WeightFormat::kBf16) {

@@ -25,7 +25,7 @@ struct ExpertBiases {
     std::vector<ops::Bf16> down;  // [H]
 };
 
-// All three in the format that the configuration states for experts.
+// All three in expert_format().
 struct ExpertTensors {
     StoredMatrix gate;  // [intermediate, hidden]
     StoredMatrix up;    // [intermediate, hidden]
@@ -44,6 +44,12 @@ uint32_t num_layer_experts(const ModelConfig& config, uint32_t layer);
 
 // Width of an expert of the layer. REQUIRES: expert < num_layer_experts(config, layer).
 uint32_t expert_intermediate(const ModelConfig& config, uint32_t layer, uint32_t expert);
+
+// Whether the router chooses it: it is neither the shared experts nor a dense layer's MLP.
+bool is_routed_expert(const ModelConfig& config, uint32_t layer, uint32_t expert);
+
+// Of the expert's matrices. REQUIRES: as expert_intermediate().
+ops::WeightFormat expert_format(const ModelConfig& config, uint32_t layer, uint32_t expert);
 
 // What stands before "gate_proj.weight" and its companions (TensorNames) where they are tensors of
 // their own.

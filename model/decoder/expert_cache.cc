@@ -25,6 +25,12 @@ constexpr size_t down_block(uint32_t expert) {
     return size_t{2} * expert + 1;
 }
 
+// "int4-g32", "int4-g32-shared-bf16".
+std::string formats_of(const ModelConfig& config) {
+    return std::string(ops::name_of(config.quantisation.experts)) +
+           (config.quantisation.has_bf16_shared ? "-shared-bf16" : "");
+}
+
 // Keeps the first of the problems that tasks meet, and tells the others to stop.
 class FirstProblem {
   public:
@@ -63,7 +69,7 @@ Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
     AFD_ASSIGN(
         experts.folder_,
         cache.folder(files.weights_identity() + "-" + std::string(ops::name_of(numeric_class)) +
-                     "-" + std::string(ops::name_of(files.config().quantisation.experts))));
+                     "-" + formats_of(files.config())));
     return experts;
 }
 
@@ -71,7 +77,7 @@ ops::PackedShape ExpertCache::gate_up_shape(uint32_t layer, uint32_t expert) con
     const ModelConfig& config = files_->config();
     return {.num_outputs = size_t{2} * expert_intermediate(config, layer, expert),
             .depth = config.hidden,
-            .format = config.quantisation.experts,
+            .format = expert_format(config, layer, expert),
             .numeric_class = numeric_class_,
             .is_gate_up = true};
 }
@@ -80,7 +86,7 @@ ops::PackedShape ExpertCache::down_shape(uint32_t layer, uint32_t expert) const 
     const ModelConfig& config = files_->config();
     return {.num_outputs = config.hidden,
             .depth = expert_intermediate(config, layer, expert),
-            .format = config.quantisation.experts,
+            .format = expert_format(config, layer, expert),
             .numeric_class = numeric_class_,
             .is_gate_up = false};
 }
@@ -103,7 +109,7 @@ std::string ExpertCache::path(uint32_t layer) const {
 std::string ExpertCache::key(uint32_t layer) const {
     return "model " + files_->weights_identity() + ", layer " + std::to_string(layer) + ", class " +
            std::string(ops::name_of(numeric_class_)) + "/r" + std::to_string(ops::kKernelRevision) +
-           ", " + std::string(ops::name_of(files_->config().quantisation.experts)) + ", layout " +
+           ", " + formats_of(files_->config()) + ", layout " +
            std::to_string(ops::kPackedLayoutRevision);
 }
 

@@ -13,6 +13,7 @@
 #include "model/checkpoint/json_document.h"
 #include "model/checkpoint/token_ids.h"
 #include "model/family/decoder_keys.h"
+#include "model/family/expert_formats.h"
 #include "model/family/family_registry.h"
 
 namespace afd::model {
@@ -116,8 +117,9 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
     config.model_type = family->model_type;
     read_quantisation(keys, config);
     family->read(keys, config);
-    // Only then is there an attention to ask.
+    // Only then is there an attention to ask, and do layers and tensors have names.
     if (!keys.failed()) check_attention_format(keys, config);
+    if (!keys.failed()) foretell_expert_formats(keys, config);
     if (keys.failed()) return keys.problem();
 
     AFD_ASSIGN(config.eos_token_ids,

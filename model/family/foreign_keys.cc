@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/foreign_keys.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/foreign_matrix.h"
-#include "model/checkpoint/fused_experts.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {
@@ -86,13 +81,13 @@ const Json* weights_of_groups(KeyReader& keys) {
     return first;
 }
 
-    // "group", "dynamic" and true: groups are of columns that were far apart. With the others
-    // columns are taken out of order but stay in their groups.
 void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     require(weights, "num_bits", 4, false);
     require(weights, "type", "int", true);
     const std::string strategy = weights.choice("strategy", "group", {"group", "channel"});
     config.form.group = strategy == "group" ? read_group(weights, "group_size", {}) : 0;
+    // "group", "dynamic" and true: groups are of columns that were far apart. With the others
+    // columns are taken out of order but stay in their groups.
     const Json* order = weights.find("actorder");
     const bool has_order =
         order != nullptr && *order != false && *order != "static" && *order != "weight";
@@ -133,27 +128,6 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
     keys.adopt(inner);
 }
 
-// Our int4 with the same values, or bf16.
-WeightFormat format_of(const ForeignForm& form, bool has_fp16_scales) {
-    if (!form.is_int4() || !form.is_symmetric) return WeightFormat::kBf16;
-    if (form.group % 64 == 0) {
-        return has_fp16_scales ? WeightFormat::kInt4Group64Fp16 : WeightFormat::kInt4Group64;
-    }
-    if (form.group != 32) return WeightFormat::kBf16;
-    return has_fp16_scales ? WeightFormat::kInt4Group32Fp16 : WeightFormat::kInt4Group32;
-}
-
-// mxfp4 where every expert is, otherwise bf16.
-WeightFormat format_of_fused(const TensorStore& tensors, const ModelConfig& config) {
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        const std::string prefix = expert_prefix(config, layer, 0);
-        for (const std::string& part : {config.names.gate, config.names.up, config.names.down}) {
-            if (!is_fused_mxfp4(tensors, prefix + part + ".weight")) return WeightFormat::kBf16;
-        }
-    }
-    return WeightFormat::kMxfp4;
-}
-
 }  // namespace
 
 bool is_foreign_method(const std::string& quant_method) {
@@ -173,40 +147,16 @@ void read_foreign_quantisation(KeyReader& keys, const Json& object, ModelConfig&
     keys.adopt(inner);
     const Json* dtype = keys.find(keys.find("dtype") != nullptr ? "dtype" : "torch_dtype");
     const bool has_fp16 = dtype != nullptr && *dtype == "float16";
-    config.quantisation.experts = format_of(config.form, has_fp16);
+    config.quantisation.experts = int4_format_of(config.form, has_fp16);
 }
 
-void settle_expert_format(const TensorStore& tensors, ModelConfig& config) {
-    if (config.form.kind == ForeignKind::kFusedExperts) {
-        config.quantisation.experts = format_of_fused(tensors, config);
-        return;
+WeightFormat int4_format_of(const ForeignForm& form, bool has_fp16_scales) {
+    if (!form.is_int4() || !form.is_symmetric) return WeightFormat::kBf16;
+    if (form.group % 64 == 0) {
+        return has_fp16_scales ? WeightFormat::kInt4Group64Fp16 : WeightFormat::kInt4Group64;
     }
-    if (config.form.kind == ForeignKind::kNone || !ops::is_int4(config.quantisation.experts))
-        return;
-    std::optional<StorageType> scale;
-    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        for (uint32_t e = 0; e < num_layer_experts(config, layer); ++e) {
-            const std::string prefix = expert_prefix(config, layer, e);
-            for (const std::string& part :
-                 {config.names.gate, config.names.up, config.names.down}) {
-                const std::string weight = prefix + part + ".weight";
-                const bool is_packed = is_foreign(tensors, config.form, weight);
-                const auto type =
-                    is_packed ? foreign_scale_type(tensors, config.form, weight) : std::nullopt;
-                // What is missing is named when it is read.
-                const bool is_missing = !is_packed && !tensors.holds(weight);
-                if (is_missing || (type && (!scale || type == scale))) {
-                    if (type) scale = type;
-                    continue;
-                }
-                config.quantisation.experts = WeightFormat::kBf16;
-                return;
-            }
-        }
-    }
-    const bool is_short = scale == StorageType::kF16 || scale == StorageType::kBf16;
-    config.quantisation.experts =
-        is_short ? format_of(config.form, scale == StorageType::kF16) : WeightFormat::kBf16;
+    if (form.group != 32) return WeightFormat::kBf16;
+    return has_fp16_scales ? WeightFormat::kInt4Group32Fp16 : WeightFormat::kInt4Group32;
 }
 
 }  // namespace afd::model

@@ -9,7 +9,7 @@
 
 #include "model/checkpoint/config.h"
 #include "model/checkpoint/key_reader.h"
-#include "model/checkpoint/tensor_store.h"
+#include "ops/format/weight_format.h"
 
 namespace afd::model {
 
@@ -17,12 +17,12 @@ namespace afd::model {
 bool is_foreign_method(const std::string& quant_method);
 
 // Sets config.form, and config.quantisation.experts where a format of ours has the same values:
-// symmetric int4 in groups of 32 or a multiple of 64, with the scales that `torch_dtype` suggests.
+// symmetric int4 in groups of 32 or a multiple of 64, in order, with the scales that `torch_dtype`
+// suggests. Which experts that is true of: model/family/expert_formats.h.
 // Problems stay in `keys`. REQUIRES: is_foreign_method() of its quant_method.
 void read_foreign_quantisation(KeyReader& keys, const nlohmann::json& object, ModelConfig& config);
 
-// What the tensors say beyond that: all experts in one format, and with which scales. Where some
-// are not in int4 all are expanded to bf16; so are those of gpt-oss where some are not in mxfp4.
-void settle_expert_format(const TensorStore& tensors, ModelConfig& config);
+// Our int4 with the values of this form, or bf16.
+ops::WeightFormat int4_format_of(const ForeignForm& form, bool has_fp16_scales);
 
 }  // namespace afd::model

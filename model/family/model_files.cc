@@ -14,7 +14,7 @@
 #include "model/checkpoint/json_document.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/family/config_file.h"
-#include "model/family/foreign_keys.h"
+#include "model/family/expert_formats.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -186,7 +186,7 @@ Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype k
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
     AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
     files.tensors_.set_form(files.config_.form);
-    settle_expert_format(files.tensors_, files.config_);
+    settle_expert_formats(files.tensors_, files.config_);
     // The text as it stands, so that a change of any key is another model.
     AFD_ASSIGN(files.weights_identity_, compute_identity(text, files.tensors_));
     files.identity_ = files.weights_identity_;

@@ -162,8 +162,9 @@ Matrix ReferenceDecoder::Impl::ffn(const Layer& layer,
                                                       .up_bias = expert.bias.up,
                                                       .down_bias = expert.bias.down},
                                                      rounding));
-        const bool has_int8_rows = expert.gate.format == ops::WeightFormat::kInt8 ||
-                                   config.quantisation.int4_rows == ops::Int4Rows::kInt8;
+        // Where int4 is left the rows are int8 (dequantise_nibbles()).
+        const bool has_int8_rows =
+            expert.gate.format == ops::WeightFormat::kInt8 || ops::is_int4(expert.gate.format);
         multiply_gate(
             rounding == Rounding::kBf16 && has_int8_rows ? through_int8(x, expert.smooth) : x,
             expert.output_gate,

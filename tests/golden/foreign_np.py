@@ -8,7 +8,10 @@ make_checkpoint.py's variants ask for:
                mxfp4_fused_expanded (the same values in BF16)
     group      inputs that share a scale; -1: all
     symmetric  zero points are all 8, and none are stored where the format can do without
-    order      groups are not contiguous (GPTQ's desc_act, "actorder")
+    negative   every second scale is negative, as AutoRound writes them
+    order      groups are not contiguous (GPTQ's desc_act, "actorder": "group")
+    actorder   what a packed file says instead, if its groups are contiguous all the same
+    ignore     modules that stay as they are, as compressed-tensors names them
     version    of GPTQ: zero points are stored less one, modulo 16 (gptq), or as they are (gptq_v2)
     scales     dtype of the scales: F16, BF16 or F32; of fp8 "tensor" instead of a scale a row
 """
@@ -26,9 +29,13 @@ AWQ_COLUMNS = [0, 2, 4, 6, 1, 3, 5, 7]
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
 
 
-def is_quantised(name: str) -> bool:
-    """Linears, but for routers, gates of shared experts and the head."""
-    return bool(re.search(r"(_proj|_with_mqa|\.w[123])\.weight$", name)) and "eh_proj" not in name
+def is_quantised(name: str, form: dict) -> bool:
+    """Linears, but for routers, gates of shared experts, the head and those to be ignored."""
+    if not re.search(r"(_proj|_with_mqa|\.w[123])\.weight$", name) or "eh_proj" in name:
+        return False
+    module = name.removesuffix(".weight")
+    return not any(re.match(entry.removeprefix("re:"), module) if entry.startswith("re:")
+                   else entry == module for entry in form.get("ignore", []))
 
 
 def words(numbers: Array) -> Array:
@@ -63,6 +70,8 @@ def quantise_int4(values: Array, index: Array, form: dict) -> tuple[Array, Array
     high = np.stack([values[:, index == g].max(-1) for g in range(count)], -1)
     if form["symmetric"]:
         scale = as_stored(np.maximum(-low, high) / 7.5, form["scales"]).astype(np.float32)
+        if form.get("negative"):
+            scale[np.add(*np.indices(scale.shape)) % 2 == 1] *= -1
         zero = np.full(scale.shape, 8)
     else:
         scale = as_stored((high - low) / 15, form["scales"]).astype(np.float32)
@@ -209,9 +218,10 @@ def quantization_config(form: dict) -> dict:
         weights = {"num_bits": 4, "type": "int", "symmetric": form["symmetric"],
                    "group_size": None if group == -1 else group,
                    "strategy": "channel" if group == -1 else "group",
-                   "actorder": "group" if form.get("order") else None}
+                   "actorder": form.get("actorder", "group" if form.get("order") else None)}
         kind = "pack-quantized"
-    return {"quant_method": "compressed-tensors", "format": kind, "ignore": ["lm_head"],
+    return {"quant_method": "compressed-tensors", "format": kind,
+            "ignore": form.get("ignore", ["lm_head"]),
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
                                           "input_activations": None,
                                           "output_activations": None}},

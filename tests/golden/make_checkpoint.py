@@ -50,6 +50,10 @@ GLM_LITE = {"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe
 
 GPTQ = {"method": "gptq", "group": 64, "symmetric": True, "scales": "F16"}
 
+# What Kimi-K2-Thinking leaves in bf16: all but its routed experts.
+ROUTED_ALONE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
+                r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
+
 # num_shards, weights_dtype, fp8_scales and form (foreign_np.py) steer this program and do not reach
 # config.json.
 VARIANTS: dict[str, dict] = {
@@ -81,12 +85,17 @@ VARIANTS: dict[str, dict] = {
                       "qk_nope_head_dim": 20, "v_head_dim": 28, "intermediate_size": 130,
                       "moe_intermediate_size": 44, "n_routed_experts": 9,
                       "num_experts_per_tok": 3},
-    # As other programs quantise, all linears but routers and head. Symmetric int4 stays int4 in the
-    # experts; zero points, groups out of order, e2m1 and scales of rows become bf16.
+    # As other programs quantise, all linears but routers and head, or routed experts alone.
+    # Symmetric int4 stays int4 in the experts; zero points, groups out of order, e2m1 and scales of
+    # rows become bf16.
     "v3_gptq": {"form": GPTQ, "torch_dtype": "float16"},
     "v3_gptq_order": {"form": {**GPTQ, "symmetric": False, "order": True, "version": "gptq_v2"}},
     "v3_packed": {"form": {"method": "packed", "group": 128, "symmetric": True, "scales": "BF16"},
                   "moe_intermediate_size": 144},
+    "v3_gptq_negative": {"form": {**GPTQ, "negative": True}, "torch_dtype": "float16"},
+    "v3_packed_routed": {"form": {"method": "packed", "group": 32, "symmetric": True,
+                                  "scales": "BF16", "actorder": "static",
+                                  "ignore": ROUTED_ALONE}},
     "v3_packed_zero": {"form": {"method": "packed", "group": 32, "symmetric": False,
                                 "order": True, "scales": "BF16"}},
     "v3_fp8_channel": {"form": {"method": "fp8", "scales": "BF16"}},
@@ -252,7 +261,7 @@ def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | N
             if name.endswith((".gate_up_proj", "experts.down_proj")):
                 tensors.update(foreign_np.fused_tensors_of(name, values, form))
                 continue
-        elif form is not None and foreign_np.is_quantised(name):
+        elif form is not None and foreign_np.is_quantised(name, form):
             tensors.update(foreign_np.tensors_of(name, values, form, random))
             continue
         if fp8_scales is not None and is_fp8(name) and "eh_proj" not in name:

@@ -65,6 +65,7 @@ Result<QuantisePlan> QuantisePlan::make(const model::ModelFiles& files,
     plan.formats_ = wanted;
     if (wanted.experts == WeightFormat::kBf16) {
         plan.formats_.experts = files.config().quantisation.experts;
+        plan.formats_.has_bf16_shared = files.config().quantisation.has_bf16_shared;
     }
     for (uint32_t layer = 0; layer < files.config().num_layers; ++layer) {
         if (wanted.experts != WeightFormat::kBf16) plan.add_experts(layer, wanted);

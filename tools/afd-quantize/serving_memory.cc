@@ -76,7 +76,7 @@ uint64_t packed_expert_bytes(const model::ModelConfig& config,
     const size_t width = model::expert_intermediate(config, layer, expert);
     ops::PackedShape shape{.num_outputs = 2 * width,
                            .depth = config.hidden,
-                           .format = config.quantisation.experts,
+                           .format = model::expert_format(config, layer, expert),
                            .numeric_class = numeric_class,
                            .is_gate_up = true};
     const uint64_t inward = shape.size_bytes();

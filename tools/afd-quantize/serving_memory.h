@@ -11,7 +11,7 @@
 
 namespace afd {
 
-// One expert, packed in config.quantisation.experts.
+// One expert, packed in model::expert_format().
 uint64_t packed_expert_bytes(const model::ModelConfig& config,
                              uint32_t layer,
                              uint32_t expert,

@@ -20,6 +20,14 @@ namespace afd::model {
 
 using nlohmann::json;
 
+namespace {
+
+bool has(const std::string& name, const std::string& part) {
+    return name.find(part) != std::string::npos;
+}
+
+}  // namespace
+
 json small_config() {
     return {{"architectures", {"DeepseekV3ForCausalLM"}},
             {"model_type", "deepseek_v3"},
@@ -117,8 +125,8 @@ float CheckpointBuilder::next_normal() {
 void CheckpointBuilder::add(const std::string& name, std::vector<uint64_t> shape) {
     uint64_t count = 1;
     for (const uint64_t extent : shape) count *= extent;
-    const bool is_norm = name.find("norm") != std::string::npos;
-    const bool is_embedding = name.find("embed") != std::string::npos;
+    const bool is_norm = has(name, "norm");
+    const bool is_embedding = has(name, "embed");
     const float inputs = shape.size() == 2 ? static_cast<float>(shape[1]) : 1.0f;
     const float scale = is_norm || shape.size() == 1 ? 0.1f
                         : is_embedding               ? 1.0f
@@ -196,10 +204,11 @@ ops::E4m3 nearest_e4m3(float value) {
 
 }  // namespace
 
-void CheckpointBuilder::store_as_fp8(bool has_powers) {
+void CheckpointBuilder::store_as_fp8(bool has_powers, const std::string& kept) {
     std::vector<Tensor> scales;
     for (Tensor& tensor : tensors_) {
-        if (tensor.name.find("_proj") == std::string::npos || tensor.shape.size() != 2) continue;
+        if (!has(tensor.name, "_proj") || tensor.shape.size() != 2) continue;
+        if (!kept.empty() && has(tensor.name, kept)) continue;
         const uint64_t depth = tensor.shape[1];
         const uint64_t per_row = ops::fp8_blocks(depth);
         std::vector<float> largest(ops::fp8_blocks(tensor.shape[0]) * per_row);
@@ -229,6 +238,46 @@ void CheckpointBuilder::store_as_fp8(bool has_powers) {
     config_["quantization_config"] = {
         {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 128}}};
     if (has_powers) config_["quantization_config"]["scale_fmt"] = "ue8m0";
+}
+
+void CheckpointBuilder::store_as_packed_int4(const std::string& kept) {
+    constexpr uint64_t kGroup = 32;
+    std::vector<Tensor> scales;
+    for (Tensor& tensor : tensors_) {
+        if (!has(tensor.name, ".mlp.") || !has(tensor.name, "_proj")) continue;
+        if (!kept.empty() && has(tensor.name, kept)) continue;
+        const uint64_t depth = tensor.shape[1];
+        const uint64_t per_row = (depth + kGroup - 1) / kGroup;
+        Tensor scale{tensor.name + "_scale", {tensor.shape[0], per_row}, {}, {}};
+        std::vector<uint32_t> words(tensor.values.size() / 8);
+        for (size_t group = 0; group < tensor.shape[0] * per_row; ++group) {
+            const size_t column = group % per_row * kGroup;
+            const size_t first = group / per_row * depth + column;
+            const size_t end = first + std::min(kGroup, depth - column);
+            float largest = 0;
+            for (size_t i = first; i < end; ++i) {
+                largest = std::max(largest, std::abs(ops::to_float(tensor.values[i])));
+            }
+            const ops::Bf16 step = ops::from_float((group % 2 == 0 ? largest : -largest) / 7.5f);
+            scale.values.push_back(step);
+            for (size_t i = first; i < end; ++i) {
+                const float q = ops::to_float(tensor.values[i]) / ops::to_float(step);
+                const int stored = std::clamp(static_cast<int>(std::lround(q)) + 8, 0, 15);
+                words[i / 8] |= static_cast<uint32_t>(stored) << (i % 8 * 4);
+            }
+        }
+        tensor.name += "_packed";
+        tensor.shape[1] = depth / 8;
+        for (const uint32_t word : words) tensor.integers.push_back(static_cast<int32_t>(word));
+        scales.push_back(std::move(scale));
+    }
+    tensors_.insert(tensors_.end(), scales.begin(), scales.end());
+    const json weights = {
+        {"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"group_size", 32}};
+    config_["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
 TensorToWrite CheckpointBuilder::to_write(const Tensor& tensor) {

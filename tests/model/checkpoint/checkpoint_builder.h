@@ -41,8 +41,13 @@ class CheckpointBuilder {
     void fuse_experts();
 
     // Turns every projection into e4m3 with fp32 scales for its blocks of 128 x 128, or with powers
-    // of two, and says so in the configuration.
-    void store_as_fp8(bool has_powers = false);
+    // of two, and says so in the configuration. Those with `kept` in their names stay.
+    void store_as_fp8(bool has_powers = false, const std::string& kept = "");
+
+    // Turns every projection of an MLP into int4 as compressed-tensors packs it, in groups of 32
+    // with bf16 scales of either sign, and says so in the configuration. Those with `kept` in their
+    // names stay. REQUIRES: depths are multiples of 8.
+    void store_as_packed_int4(const std::string& kept = "");
 
     // Writes config.json and model.safetensors into `directory`.
     void write(const std::string& directory) const;

@@ -124,9 +124,11 @@ nlohmann::json fp8_config() {
     return config;
 }
 
-CheckpointBuilder fp8_builder(nlohmann::json config, bool has_powers) {
+CheckpointBuilder fp8_builder(nlohmann::json config,
+                              bool has_powers,
+                              const std::string& kept = "") {
     CheckpointBuilder builder(std::move(config));
-    builder.store_as_fp8(has_powers);
+    builder.store_as_fp8(has_powers, kept);
     return builder;
 }
 
@@ -136,6 +138,24 @@ nlohmann::json all_chosen(nlohmann::json config) {
     config["n_group"] = 1;
     config["topk_group"] = 1;
     return config;
+}
+
+// In every class, and in chunks of any size.
+void expect_the_reference(const ModelFiles& files, const std::string& label) {
+    const std::vector<int32_t> tokens = some_tokens(130);
+    const auto reference = ReferenceDecoder::load(files).value();
+    const auto expected = reference.logits(tokens, ops::reference::Rounding::kBf16).value();
+    for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
+        SCOPED_TRACE(ops::name_of(numeric_class));
+        const auto whole = local_logits(files, numeric_class, tokens, 130);
+        const double difference = relative_difference(whole, expected);
+        EXPECT_THAT(difference, Lt(0x1p-6));
+        EXPECT_EQ(local_logits(files, numeric_class, tokens, 1), whole);
+        EXPECT_EQ(local_logits(files, numeric_class, tokens, 48), whole);
+        ::testing::Test::RecordProperty(
+            "difference_" + label + "_" + std::string(ops::name_of(numeric_class)),
+            std::to_string(difference));
+    }
 }
 
 class QuantisedDecoder : public ::testing::TestWithParam<QuantisationConfig> {};
@@ -149,18 +169,7 @@ TEST_P(QuantisedDecoder, AgreesWithTheReferenceAndWithItselfInChunks) {
         const QuantisedCheckpoint checkpoint(GetParam(), config);
         const ModelFiles files = checkpoint.files();
         EXPECT_EQ(files.config().quantisation, GetParam());
-        const std::vector<int32_t> tokens = some_tokens(130);
-        const auto reference = ReferenceDecoder::load(files).value();
-        const auto expected = reference.logits(tokens, ops::reference::Rounding::kBf16).value();
-        for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
-            const auto whole = local_logits(files, numeric_class, tokens, 130);
-            EXPECT_THAT(relative_difference(whole, expected), Lt(0x1p-6));
-            EXPECT_EQ(local_logits(files, numeric_class, tokens, 1), whole);
-            EXPECT_EQ(local_logits(files, numeric_class, tokens, 48), whole);
-            RecordProperty(std::string("difference_") + (has_low_rank ? "q_lora" : "q") + "_" +
-                               std::string(ops::name_of(numeric_class)),
-                           std::to_string(relative_difference(whole, expected)));
-        }
+        expect_the_reference(files, has_low_rank ? "q_lora" : "q");
     }
 }
 
@@ -193,16 +202,40 @@ TEST(Fp8Decoder, AgreesWithTheReferenceAndWithItselfInChunks) {
         fp8_builder(all_chosen(fp8_config()), has_powers).write(directory.path());
         const ModelFiles files = ModelFiles::open(directory.path()).value();
         EXPECT_EQ(describe(files.config().quantisation), "experts fp8-b128");
-        const std::vector<int32_t> tokens = some_tokens(130);
-        const auto reference = ReferenceDecoder::load(files).value();
-        const auto expected = reference.logits(tokens, ops::reference::Rounding::kBf16).value();
-        for (const ops::NumericClass numeric_class : ops::supported_numeric_classes()) {
-            const auto whole = local_logits(files, numeric_class, tokens, 130);
-            EXPECT_THAT(relative_difference(whole, expected), Lt(0x1p-6));
-            EXPECT_EQ(local_logits(files, numeric_class, tokens, 1), whole);
-            EXPECT_EQ(local_logits(files, numeric_class, tokens, 48), whole);
-            RecordProperty("difference_" + std::string(ops::name_of(numeric_class)),
-                           std::to_string(relative_difference(whole, expected)));
+        expect_the_reference(files, has_powers ? "powers" : "any");
+    }
+}
+
+// Goal, method and bound as above; where the shared expert, or the dense layer, has stayed in bf16.
+TEST(Fp8Decoder, TakesSharedExpertsOrDenseMlpsInBf16) {
+    for (const char* kept : {"shared_experts", "layers.0.mlp"}) {
+        SCOPED_TRACE(kept);
+        const test::TemporaryDirectory directory;
+        fp8_builder(all_chosen(fp8_config()), false, kept).write(directory.path());
+        const ModelFiles files = ModelFiles::open(directory.path()).value();
+        EXPECT_EQ(describe(files.config().quantisation), "experts fp8-b128, shared and dense bf16");
+        expect_the_reference(files, kept);
+    }
+}
+
+// Goal, method and bound as above; for int4 of another program, with scales of either sign. With
+// the shared expert or the dense layer in bf16 the routed ones stay int4.
+TEST(PackedInt4Decoder, AgreesWithTheReferenceAndWithItselfInChunks) {
+    for (const std::string kept : {"", "shared_experts", "layers.0.mlp"}) {
+        for (const ops::Int4Rows rows : ops::kInt4Rows) {
+            const std::string label = kept + "_" + std::string(ops::name_of(rows));
+            SCOPED_TRACE(label);
+            CheckpointBuilder builder(all_chosen(small_config()));
+            builder.store_as_packed_int4(kept);
+            const test::TemporaryDirectory directory;
+            builder.write(directory.path());
+            ModelFiles files = ModelFiles::open(directory.path()).value();
+            ASSERT_TRUE(files.set_int4_rows(rows).ok());
+            const QuantisationConfig wanted{.experts = ops::WeightFormat::kInt4Group32,
+                                            .has_bf16_shared = !kept.empty(),
+                                            .int4_rows = rows};
+            EXPECT_EQ(files.config().quantisation, wanted);
+            expect_the_reference(files, label);
         }
     }
 }
@@ -275,6 +308,21 @@ TEST(QuantiseCheckpoint, LeavesExpertsInFp8WhereOnlyTheAttentionIsQuantised) {
         quantised_files(source, target, {.attention = ops::WeightFormat::kInt8});
     EXPECT_EQ(describe(files.config().quantisation), "experts fp8-b128, attention int8");
     EXPECT_EQ(local_logits(files, ops::best_numeric_class(), some_tokens(5), 5).size(), 5u * 96);
+}
+
+// What was in bf16 stays so; what is quantised anew is in one format.
+TEST(QuantiseCheckpoint, TakesRoutedExpertsThatAloneAreQuantised) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory attention;
+    const test::TemporaryDirectory experts;
+    fp8_builder(fp8_config(), false, "shared_experts").write(source.path());
+    const ModelFiles kept =
+        quantised_files(source, attention, {.attention = ops::WeightFormat::kInt8});
+    EXPECT_EQ(describe(kept.config().quantisation),
+              "experts fp8-b128, shared and dense bf16, attention int8");
+    EXPECT_EQ(local_logits(kept, ops::best_numeric_class(), some_tokens(5), 5).size(), 5u * 96);
+    const ModelFiles made = quantised_files(source, experts, {.experts = ops::WeightFormat::kInt8});
+    EXPECT_EQ(describe(made.config().quantisation), "experts int8");
 }
 
 TEST(QuantiseCheckpoint, FusedExpertsAndShardsGiveTheSameModel) {

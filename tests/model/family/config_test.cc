@@ -254,6 +254,43 @@ TEST(ModelConfig, ColumnsOutOfOrderMayStayInTheirGroups) {
     EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32");
 }
 
+// As Kimi-K2-Thinking has it: routed experts alone are quantised.
+TEST(ModelConfig, ForetellsWhichExpertsStayInt4) {
+    json config = packed_config();
+    json& quantisation = config["quantization_config"];
+    json& group = quantisation["config_groups"]["group_0"];
+    const auto formats = [&] { return describe(parsed(config).quantisation); };
+    const auto ignored = [&](const json& list) {
+        quantisation["ignore"] = list;
+        return formats();
+    };
+    constexpr const char* kRoutedAlone = "experts int4-g32, shared and dense bf16";
+    group["targets"] = json::array({"Linear"});
+    EXPECT_EQ(ignored({"lm_head", "re:.*self_attn.*"}), "experts int4-g32");
+    EXPECT_EQ(ignored({"lm_head",
+                       "re:.*self_attn.*",
+                       "re:.*shared_experts.*",
+                       "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"}),
+              kRoutedAlone);
+    EXPECT_EQ(ignored(json::array({"re:.*shared_experts.*"})), kRoutedAlone);
+    EXPECT_EQ(ignored(json::array({"model.layers.0.mlp.down_proj"})), kRoutedAlone);
+    EXPECT_EQ(ignored(json::array({"re:.*layers\\.7\\.mlp\\.experts\\."})), "bf16");
+    EXPECT_EQ(ignored(json::array({"model.layers.60.mlp.experts.255.up_proj"})), "bf16");
+    // An expression begins where the name does; what is none names nothing.
+    EXPECT_EQ(ignored({"re:mlp", "re:(", 7, "mlp"}), "experts int4-g32");
+    EXPECT_EQ(ignored("lm_head"), "experts int4-g32");
+    EXPECT_EQ(ignored(nullptr), "experts int4-g32");
+    group["targets"] = json::array({"re:.*mlp\\.experts.*"});
+    EXPECT_EQ(formats(), kRoutedAlone);
+    group["targets"] = json::array({"re:.*self_attn.*"});
+    EXPECT_EQ(formats(), "bf16");
+    config["quantization_config"] = {{"quant_method", "gptq"},
+                                     {"bits", 4},
+                                     {"group_size", 32},
+                                     {"dynamic", {{"-:.*shared_experts.*", json::object()}}}};
+    EXPECT_EQ(formats(), "experts int4-g32, shared and dense bf16");
+}
+
 TEST(ModelConfig, RefusesAPartialRotationWhereverItStands) {
     json config = v3_config();
     config["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/expert_formats.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "model/checkpoint/expert_tensors.h"
+#include "model/checkpoint/foreign_matrix.h"
+#include "model/checkpoint/fused_experts.h"
+#include "model/family/foreign_keys.h"
+#include "model/family/module_filter.h"
+#include "ops/format/weight_format.h"
+
+namespace afd::model {
+namespace {
+
+using Json = nlohmann::json;
+using ops::WeightFormat;
+
+enum class MlpKind { kRouted, kShared };  // Dense ones count as shared.
+
+// Calls look(module), "model.layers.3.mlp.shared_experts.up_proj", for each matrix of the kind.
+template <typename Look>
+void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) {
+    const TensorNames& names = config.names;
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        for (uint32_t expert = 0; expert < num_layer_experts(config, layer); ++expert) {
+            const bool is_routed = is_routed_expert(config, layer, expert);
+            if (is_routed != (kind == MlpKind::kRouted)) continue;
+            const std::string prefix = expert_prefix(config, layer, expert);
+            for (const std::string* part : {&names.gate, &names.up, &names.down}) {
+                look(prefix + *part);
+            }
+        }
+    }
+}
+
+// The modules that a quantization_config calls quantised, which its reader has accepted.
+class QuantisedModules {
+  public:
+    explicit QuantisedModules(const Json& object)
+        : targets_(targets_of(object)), ignored_(ignored_of(object)) {}
+
+    bool has(const std::string& module) const {
+        return (!targets_ || targets_->names(module)) && !ignored_.names(module);
+    }
+
+  private:
+    static bool is_of(const Json& object, const char* method) {
+        return object.at("quant_method") == method;
+    }
+
+    // Nothing: every linear.
+    static std::optional<ModuleFilter> targets_of(const Json& object) {
+        if (!is_of(object, "compressed-tensors")) return {};
+        Json all = Json::array();
+        for (const Json& group : object.at("config_groups")) {
+            if (!group.is_object() || !group.contains("targets")) return {};
+            for (const Json& target : group.at("targets")) {
+                if (target == "Linear") return {};
+                all.push_back(target);
+            }
+        }
+        return ModuleFilter(all);
+    }
+
+    static ModuleFilter ignored_of(const Json& object) {
+        if (is_of(object, "compressed-tensors")) {
+            return ModuleFilter(object.value("ignore", Json::array()));
+        }
+        Json all = Json::array();
+        const Json dynamic = object.value("dynamic", Json::object());
+        if (!is_of(object, "gptq") || !dynamic.is_object()) return ModuleFilter(all);
+        // Regular expressions behind "-:".
+        for (const auto& [pattern, settings] : dynamic.items()) {
+            if (pattern.starts_with("-:")) all.push_back("re:" + pattern.substr(2));
+        }
+        return ModuleFilter(all);
+    }
+
+    std::optional<ModuleFilter> targets_;
+    ModuleFilter ignored_;
+};
+
+// How the tensors have the int4 matrices of a kind.
+struct Int4Census {
+    bool is_uniform = true;            // Each matrix is in int4, with scales of one type.
+    std::optional<StorageType> scale;  // That type; none where no matrix is there.
+};
+
+Int4Census take_census(const TensorStore& tensors, const ModelConfig& config, MlpKind kind) {
+    Int4Census census;
+    for_each_matrix(config, kind, [&](const std::string& module) {
+        const std::string weight = module + ".weight";
+        if (!is_foreign(tensors, config.form, weight)) {
+            // What is missing is named when it is read.
+            census.is_uniform = census.is_uniform && !tensors.holds(weight);
+            return;
+        }
+        const auto scale = foreign_scale_type(tensors, config.form, weight);
+        if (!census.scale) census.scale = scale;
+        census.is_uniform = census.is_uniform && scale && scale == census.scale;
+    });
+    return census;
+}
+
+void settle_int4(const TensorStore& tensors, ModelConfig& config) {
+    QuantisationConfig& quantisation = config.quantisation;
+    const Int4Census routed = take_census(tensors, config, MlpKind::kRouted);
+    const bool has_fp16 = routed.scale == StorageType::kF16;
+    quantisation.has_bf16_shared = false;
+    if (!routed.is_uniform || (!has_fp16 && routed.scale != StorageType::kBf16)) {
+        quantisation.experts = WeightFormat::kBf16;
+        return;
+    }
+    quantisation.experts = int4_format_of(config.form, has_fp16);
+    const Int4Census shared = take_census(tensors, config, MlpKind::kShared);
+    quantisation.has_bf16_shared =
+        !shared.is_uniform || (shared.scale && shared.scale != routed.scale);
+}
+
+void settle_fp8(const TensorStore& tensors, ModelConfig& config) {
+    bool has_other = false;
+    for_each_matrix(config, MlpKind::kShared, [&](const std::string& module) {
+        const TensorInfo* stored = tensors.find(module + ".weight");
+        has_other = has_other || (stored != nullptr && stored->dtype != StorageType::kF8E4M3);
+    });
+    config.quantisation.has_bf16_shared = has_other;
+}
+
+void settle_fused(const TensorStore& tensors, ModelConfig& config) {
+    bool is_mxfp4 = true;
+    for_each_matrix(config, MlpKind::kRouted, [&](const std::string& module) {
+        is_mxfp4 = is_mxfp4 && is_fused_mxfp4(tensors, module + ".weight");
+    });
+    config.quantisation.experts = is_mxfp4 ? WeightFormat::kMxfp4 : WeightFormat::kBf16;
+}
+
+}  // namespace
+
+void foretell_expert_formats(const KeyReader& keys, ModelConfig& config) {
+    QuantisationConfig& quantisation = config.quantisation;
+    if (!config.form.is_int4() || !ops::is_int4(quantisation.experts)) return;
+    const QuantisedModules modules(*keys.find("quantization_config"));
+    const auto are_quantised = [&](MlpKind kind) {
+        bool are_all = true;
+        for_each_matrix(config, kind, [&](const std::string& module) {
+            are_all = are_all && modules.has(module);
+        });
+        return are_all;
+    };
+    if (are_quantised(MlpKind::kRouted)) {
+        quantisation.has_bf16_shared = !are_quantised(MlpKind::kShared);
+    } else {
+        quantisation.experts = WeightFormat::kBf16;
+    }
+}
+
+void settle_expert_formats(const TensorStore& tensors, ModelConfig& config) {
+    if (config.form.kind == ForeignKind::kFusedExperts) {
+        settle_fused(tensors, config);
+    } else if (ops::is_int4(int4_format_of(config.form, false))) {
+        settle_int4(tensors, config);
+    } else if (config.quantisation.experts == WeightFormat::kFp8Block128) {
+        settle_fp8(tensors, config);
+    }
+}
+
+}  // namespace afd::model

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/family/module_filter.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace afd::model {
+
+class ModuleFilter::Expression {
+  public:
+    explicit Expression(std::string_view pattern) {
+        int error = 0;
+        PCRE2_SIZE at = 0;
+        code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
+                                  pattern.size(),
+                                  PCRE2_ANCHORED,
+                                  &error,
+                                  &at,
+                                  nullptr));
+        if (!code_) return;
+        // Where there is no JIT the interpreter takes its place; names are tens of thousands.
+        pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
+        data_.reset(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
+    }
+
+    bool matches(std::string_view text) const {
+        if (!code_ || !data_) return false;
+        const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+        return pcre2_match(code_.get(), subject, text.size(), 0, 0, data_.get(), nullptr) >= 0;
+    }
+
+  private:
+    struct CodeFree {
+        void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+    };
+    struct DataFree {
+        void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+    };
+
+    std::unique_ptr<pcre2_code, CodeFree> code_;
+    std::unique_ptr<pcre2_match_data, DataFree> data_;
+};
+
+struct ModuleFilter::Impl {
+    std::unordered_set<std::string> names;
+    std::vector<Expression> expressions;
+};
+
+ModuleFilter::ModuleFilter(const nlohmann::json& list) : impl_(std::make_unique<Impl>()) {
+    constexpr std::string_view kExpression = "re:";
+    if (!list.is_array()) return;
+    for (const nlohmann::json& entry : list) {
+        if (!entry.is_string()) continue;
+        const auto& text = entry.get_ref<const std::string&>();
+        if (text.starts_with(kExpression)) {
+            impl_->expressions.emplace_back(std::string_view(text).substr(kExpression.size()));
+        } else {
+            impl_->names.insert(text);
+        }
+    }
+}
+
+ModuleFilter::ModuleFilter(ModuleFilter&&) noexcept = default;
+ModuleFilter::~ModuleFilter() = default;
+
+bool ModuleFilter::names(const std::string& module) const {
+    return impl_->names.contains(module) ||
+           std::ranges::any_of(impl_->expressions, [&](const Expression& expression) {
+               return expression.matches(module);
+           });
+}
+
+}  // namespace afd::model
