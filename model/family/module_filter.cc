@@ -15,10 +15,12 @@ namespace afd::model {
 class ModuleFilter::Expression {
   public:
     explicit Expression(std::string_view pattern) {
+        // A name is short: who needs more steps would keep the program from starting.
+        const std::string limited = "(*LIMIT_MATCH=10000)" + std::string(pattern);
         int error = 0;
         PCRE2_SIZE at = 0;
-        code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()),
-                                  pattern.size(),
+        code_.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(limited.data()),
+                                  limited.size(),
                                   PCRE2_ANCHORED,
                                   &error,
                                   &at,

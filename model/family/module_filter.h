@@ -5,8 +5,8 @@
 // quantization_config names, as compressed-tensors reads it: by their whole names, or by "re:" and
 // a regular expression that matches from a name's first character on.
 //
-// What is no text, or no expression that PCRE2 takes, names nothing: such a list only foretells
-// what the tensors then say (model/family/expert_formats.h).
+// What is no text, or no expression that PCRE2 takes or is done with soon, names nothing: such a
+// list only foretells what the tensors then say (model/family/expert_formats.h).
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

@@ -278,6 +278,7 @@ TEST(ModelConfig, ForetellsWhichExpertsStayInt4) {
     EXPECT_EQ(ignored(json::array({"model.layers.60.mlp.experts.255.up_proj"})), "bf16");
     // An expression begins where the name does; what is none names nothing.
     EXPECT_EQ(ignored({"re:mlp", "re:(", 7, "mlp"}), "experts int4-g32");
+    EXPECT_EQ(ignored(json::array({"re:((.*)*)*!"})), "experts int4-g32");
     EXPECT_EQ(ignored("lm_head"), "experts int4-g32");
     EXPECT_EQ(ignored(nullptr), "experts int4-g32");
     group["targets"] = json::array({"re:.*mlp\\.experts.*"});
