@@ -42,6 +42,7 @@ struct JoinedHost::Guest {
 
     std::unique_ptr<ClusterLink> link;
     Timer deadline;
+    bool is_refused = false;  // It has been told why, and is to leave.
 };
 
 JoinedHost::JoinedHost(Config config,
@@ -273,19 +274,36 @@ void JoinedHost::warn_of_stranger(const std::string& what) {
     if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
 }
 
-// The guest becomes the stand-in of a seat, waits, or is gone.
+// The guest becomes the stand-in of a seat, waits, or is gone; a stand-in that is refused hears why
+// before that.
 void JoinedHost::on_guest(Guest& guest, const Result<>& outcome) {
-    Result<> served = outcome;
-    if (served.ok()) served = serve(guest);
+    if (guest.is_refused && outcome.ok()) return;
+    const Result<> served = outcome.ok() ? serve(guest) : outcome;
     if (served.ok() && guest.link != nullptr) return;
-    if (!served.ok()) {
-        const ClusterChannel& channel = guest.link->channel();
-        const bool is_leader = channel.is_established() && channel.peer_name() == kLeaderName;
-        const std::string what =
-            fmt::format("{}: refused: {}", guest.link->peer(), served.error().message);
-        is_leader ? log::warn("{}", what) : warn_of_stranger(what);
+    if (!served.ok() && !guest.is_refused) {
+        warn_of_refusal(*guest.link, served.error());
+        if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
     }
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });
+}
+
+bool JoinedHost::is_of_leader(ClusterLink& link) {
+    return link.channel().is_established() && link.channel().peer_name() == kLeaderName;
+}
+
+void JoinedHost::warn_of_refusal(ClusterLink& link, const Error& why) {
+    const std::string what = fmt::format("{}: refused: {}", link.peer(), why.message);
+    is_of_leader(link) ? log::warn("{}", what) : warn_of_stranger(what);
+}
+
+// It reads the reason, tells the leader and leaves; it has kBeatMs for that.
+void JoinedHost::refuse(Guest& guest, const Error& why) {
+    cluster::WorkerHostMessage message;
+    message.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
+    message.mutable_refusal()->set_message(why.message);
+    guest.link->send(message);
+    guest.is_refused = true;
+    guest.deadline.start(kBeatMs);
 }
 
 Result<> JoinedHost::serve(Guest& guest) {

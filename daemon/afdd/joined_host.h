@@ -78,6 +78,9 @@ class JoinedHost final : private WorkerHost {
     bool make_room();
     void warn_of_stranger(const std::string& what);
     void on_guest(Guest& guest, const Result<>& outcome);
+    static bool is_of_leader(ClusterLink& link);
+    void warn_of_refusal(ClusterLink& link, const Error& why);
+    void refuse(Guest& guest, const Error& why);
     Result<> serve(Guest& guest);
     Result<Seat*> seat_of(const cluster::Take& wanted);
     size_t free_plan(control::Role role) const;

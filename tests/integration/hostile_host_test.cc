@@ -236,8 +236,13 @@ TEST(HostileStrangers, KeepNoStandInFromAHost) {
     cluster::StandInMessage wish;
     wish.mutable_take()->set_role(control::ATTENTION);
     stand_in.queue(wish);
-    pump(
-        stand_in, [] { return false; }, std::chrono::seconds(1));
+    cluster::WorkerHostMessage answer;
+    const auto is_refused = [&] {
+        const auto next = stand_in.next(answer);
+        return next.ok() && next.value() && answer.has_refusal();
+    };
+    EXPECT_TRUE(pump(stand_in, is_refused, kPatience)) << "the leader is to hear why";
+    EXPECT_EQ(answer.refusal().message(), "the leader had 0 workers of this role for this host");
     host.wait_for_log("refused: the leader had 0 workers of this role for this host");
     const std::string log = host.log();
     size_t num_dropped = 0;
