@@ -258,8 +258,9 @@ void Afdd::say_heartbeat() {
 }
 
 void Afdd::on_end_signal(int signal) {
-    switch (end_signals_.on_signal(loop_.now_ms(), draining_)) {
+    switch (end_signals_.on_signal(loop_.now_ms())) {
         case EndSignals::Meaning::kDrain:
+            if (draining_) log::info("{}: it drains already", ::strsignal(signal));
             drain(::strsignal(signal));
             return;
         case EndSignals::Meaning::kSame:

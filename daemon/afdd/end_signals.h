@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// EndSignals: what a SIGTERM or SIGINT means. The first one drains, a later one stops at once. What
-// comes within 100 ms of the first counts as the first: one Ctrl-C or one stop of a service often
-// sends two, of either kind, and signals that wait together are delivered as one anyway. So who
-// wants afdd to stop at once waits that long; no hand is faster.
+// EndSignals: what a SIGTERM or SIGINT means. The first one drains, also where a client has asked
+// for that before; a later one stops at once. What comes within 100 ms of the first counts as the
+// first: one Ctrl-C or one stop of a service often sends two, of either kind, and signals that wait
+// together are delivered as one anyway. So who wants afdd to stop at once waits that long; no hand
+// is faster.
 
 #include <cstdint>
 #include <optional>
@@ -17,11 +18,12 @@ class EndSignals {
 
     enum class Meaning { kDrain, kSame, kStopNow };
 
-    // `is_draining`: the instance drains already, because of a signal or because a client asked.
-    Meaning on_signal(uint64_t now_ms, bool is_draining) {
-        if (first_ms_ && now_ms - *first_ms_ < kSameMs) return Meaning::kSame;
-        if (!first_ms_) first_ms_ = now_ms;
-        return is_draining ? Meaning::kStopNow : Meaning::kDrain;
+    Meaning on_signal(uint64_t now_ms) {
+        if (!first_ms_) {
+            first_ms_ = now_ms;
+            return Meaning::kDrain;
+        }
+        return now_ms - *first_ms_ < kSameMs ? Meaning::kSame : Meaning::kStopNow;
     }
 
   private:

@@ -442,9 +442,10 @@ std::string JoinedHost::state_text() const {
 }
 
 void JoinedHost::on_signal(int signal) {
-    const auto meaning = end_signals_.on_signal(loop_.now_ms(), is_leaving_ || is_ending_);
+    const auto meaning = end_signals_.on_signal(loop_.now_ms());
     if (meaning == EndSignals::Meaning::kSame) return;
     const bool is_first = meaning == EndSignals::Meaning::kDrain;
+    if (is_first && is_ending_) return;
     if (is_first && config_.leave_with_leader && leader_ != nullptr && has_joined_) {
         return leave(::strsignal(signal));
     }
