@@ -22,17 +22,21 @@ enum class ExitCode : int {
 struct ExitCodeText {
     ExitCode code;
     const char* text;
+    // Whether a service manager is to start afdd again; else it would fail as before, or was asked
+    // to end. The units in deploy/ say so, too.
+    bool is_to_restart;
 };
 
 inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
-    {ExitCode::kOk, "ended as asked, everything accepted was finished"},
+    {ExitCode::kOk, "ended as asked, everything accepted was finished", false},
     {ExitCode::kUsage,
-     "the command line, environment, configuration file or limit of open files is wrong"},
-    {ExitCode::kModel, "the model directory is missing, incomplete or not supported"},
-    {ExitCode::kSharedMemory, "shared memory cannot be had (is the machine out of memory?)"},
-    {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use"},
-    {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled"},
-    {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready"},
+     "the command line, environment, configuration file or limit of open files is wrong",
+     false},
+    {ExitCode::kModel, "the model directory is missing, incomplete or not supported", false},
+    {ExitCode::kSharedMemory, "shared memory cannot be had (is the machine out of memory?)", true},
+    {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use", true},
+    {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled", false},
+    {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready", true},
 }};
 
 // Why afdd could not take a name, an address or a socket: another has it, or it is configured
