@@ -27,6 +27,7 @@ Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor
     : config_(std::move(config)),
       surroundings_(std::move(surroundings)),
       started_us_(uv_hrtime() / 1000),
+      life_(loop_, surroundings_.notifier, predecessor == nullptr),
       setup_(config_),
       takeover_(predecessor == nullptr ? nullptr
                                        : std::make_unique<Takeover>(std::move(predecessor))),
@@ -38,7 +39,6 @@ Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor
                            config_.drain_timeout_ms);
                        end(ExitCode::kDrainTimedOut, kGraceMs);
                    }),
-      watchdog_timer_(loop_, [this] { surroundings_.notifier.send("WATCHDOG=1"); }),
       heartbeat_timer_(loop_, [this] { say_heartbeat(); }) {}
 
 ExitCode Afdd::run() {
@@ -132,7 +132,7 @@ Result<> Afdd::create_gateway() {
         loop_,
         Upgrader::Surroundings{.command_line = surroundings_.command_line,
                                .config = &config_,
-                               .notifier = &surroundings_.notifier,
+                               .life = &life_,
                                .setup = &setup_,
                                .gateway = gateway_.get(),
                                .doors = &doors_,
@@ -224,12 +224,11 @@ void Afdd::watch_signals() {
 
 // Only what a running instance can change.
 void Afdd::reload() {
-    const uint64_t now_us = uv_hrtime() / 1000;
-    surroundings_.notifier.send(fmt::format("RELOADING=1\nMONOTONIC_USEC={}", now_us));
+    life_.begin_reload();
     if (const Result<> done = reload_config(); !done.ok()) {
         log::error("SIGHUP: nothing changes: {}", done.error().message);
     }
-    surroundings_.notifier.send("READY=1");
+    life_.end_reload();
 }
 
 // All of it or nothing.
@@ -254,7 +253,7 @@ void Afdd::say_heartbeat() {
         heartbeat_.next(gateway_->status(), gateway_->requests(), HeartbeatLine::kPeriodMs);
     if (!line) return;
     log::info("{}", *line);
-    surroundings_.notifier.send("STATUS=" + *line);
+    life_.say_status(*line);
 }
 
 void Afdd::on_end_signal(int signal) {
@@ -279,13 +278,10 @@ void Afdd::on_end_signal(int signal) {
 void Afdd::serve() {
     watch_signals();
     if (takeover_ != nullptr) {
-        takeover_->begin(loop_, *gateway_, surroundings_.notifier, setup_.lock());
+        takeover_->begin(loop_, *gateway_, life_, setup_.lock());
     }
     crew_->supervisor().start(*gateway_, *this);
-    // Half of the time that the manager allows: one message may be late.
-    if (const uint64_t every_ms = surroundings_.notifier.watchdog_us() / 2000; every_ms > 0) {
-        watchdog_timer_.start(0, every_ms);
-    }
+    life_.begin();
     heartbeat_timer_.start(HeartbeatLine::kPeriodMs, HeartbeatLine::kPeriodMs);
     if (!config_.spawn) {
         log::info(
@@ -420,7 +416,7 @@ void Afdd::on_all_ready() {
         "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
         "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
         config_.instance);
-    surroundings_.notifier.send("READY=1\nSTATUS=serving " + setup_.model().directory());
+    life_.say_ready("serving " + setup_.model().directory());
 }
 
 void Afdd::drain(const char* why) {
@@ -429,10 +425,8 @@ void Afdd::drain(const char* why) {
     log::info("{}: draining {} requests", why, gateway_->num_in_flight());
     // Before drain(), which ends the instance at once if nothing is in flight.
     drain_timer_.start(config_.drain_timeout_ms);
-    surroundings_.notifier.send(
-        fmt::format("STOPPING=1\nSTATUS=draining {} requests\nEXTEND_TIMEOUT_USEC={}",
-                    gateway_->num_in_flight(),
-                    (config_.drain_timeout_ms + kGraceMs) * 1000));
+    life_.say_stopping(fmt::format("draining {} requests", gateway_->num_in_flight()),
+                       config_.drain_timeout_ms + kGraceMs);
     if (takeover_ != nullptr) takeover_->say_ending();
     gateway_->drain();
     resizer_->cancel();

@@ -20,6 +20,7 @@
 #include "daemon/afdd/heartbeat_line.h"
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/resizer.h"
+#include "daemon/afdd/service_life.h"
 #include "daemon/afdd/takeover.h"
 #include "daemon/afdd/upgrader.h"
 #include "daemon/cluster/host_list.h"
@@ -109,6 +110,7 @@ class Afdd final : private AttentionWorkers,
     const Surroundings surroundings_;
     const uint64_t started_us_;
     EventLoop loop_;
+    ServiceLife life_;
     InstanceSetup setup_;
     std::unique_ptr<Takeover> takeover_;  // Null: it takes nobody's place.
     std::unique_ptr<WorkerDoor> door_;
@@ -122,7 +124,6 @@ class Afdd final : private AttentionWorkers,
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     EndSignals end_signals_;
     Timer drain_timer_;
-    Timer watchdog_timer_;
     Timer heartbeat_timer_;
     HeartbeatLine heartbeat_;
     bool draining_ = false;

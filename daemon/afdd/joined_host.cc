@@ -53,6 +53,7 @@ JoinedHost::JoinedHost(Config config,
       worker_directory_(std::move(worker_directory)),
       notifier_(std::move(notifier)),
       reload_(std::move(reload)),
+      life_(loop_, notifier_, true),
       setup_(config_),
       retry_timer_(loop_, [this] { connector_->start(); }),
       beat_timer_(loop_, [this] { beat(); }),
@@ -96,6 +97,7 @@ ExitCode JoinedHost::run() {
     signals_.push_back(std::make_unique<SignalWatcher>(
         loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text()); }));
     beat_timer_.start(kBeatMs, kBeatMs);
+    life_.begin();
     connector_->start();
     loop_.run();
     signals_.clear();
@@ -154,6 +156,7 @@ void JoinedHost::try_again(const Error& why) {
     last_failure_ = why.message;
     failure_said_ms_ = now_ms;
     log::warn("{}; trying again", why.message);
+    life_.say_status("waiting for its leader: " + why.message);
 }
 
 // Errors: kUnavailable; else what no further attempt mends.
@@ -229,7 +232,7 @@ Result<> JoinedHost::on_joined(const cluster::Joined& joined) {
               leader_->peer(),
               joined.num_attention_workers(),
               joined.num_ffn_workers());
-    notifier_.send("READY=1\nSTATUS=joined " + leader_->peer());
+    life_.say_ready("joined " + leader_->peer());
     return {};
 }
 
@@ -415,16 +418,21 @@ Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& he
     return found->second->admit(channel);
 }
 
-// Workers keep that of their start, until the leader is sent a SIGHUP.
 void JoinedHost::reload() {
-    const Result<Config> config = reload_();
-    if (!config.ok()) {
-        log::error("SIGHUP: nothing changes: {}", config.error().message);
-        return;
+    life_.begin_reload();
+    if (const Result<> done = reload_config(); !done.ok()) {
+        log::error("SIGHUP: nothing changes: {}", done.error().message);
     }
-    set_log_level(config.value().log_level);
+    life_.end_reload();
+}
+
+// Workers keep that of their start, until the leader is sent a SIGHUP.
+Result<> JoinedHost::reload_config() {
+    AFD_ASSIGN(const Config config, reload_());
+    set_log_level(config.log_level);
     log::info("SIGHUP: log_level is {}; every other option stays as it was at the start",
-              config.value().log_level);
+              config.log_level);
+    return {};
 }
 
 std::string JoinedHost::state_text() const {
@@ -458,12 +466,13 @@ void JoinedHost::leave(const char* why) {
     is_leaving_ = true;
     log::info("{}: leaving {} when it has drained", why, leader_->peer());
     leave_timer_.start(config_.drain_timeout_ms + kGraceMs);
+    life_.say_stopping("its leader drains", config_.drain_timeout_ms + 2 * kGraceMs);
 }
 
 void JoinedHost::end(ExitCode code) {
     const bool is_second = std::exchange(is_ending_, true);
     if (!is_second) exit_code_ = code;
-    notifier_.send("STOPPING=1");
+    life_.say_stopping("its workers end", kGraceMs);
     retry_timer_.stop();
     leave_timer_.stop();
     connector_->stop();

@@ -21,6 +21,7 @@
 #include "daemon/afdd/end_signals.h"
 #include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/seat.h"
+#include "daemon/afdd/service_life.h"
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_link.h"
 #include "daemon/config/config.h"
@@ -92,6 +93,7 @@ class JoinedHost final : private WorkerHost {
 
     void on_signal(int signal);
     void reload();
+    Result<> reload_config();
     std::string state_text() const;
     void leave(const char* why);
     void end(ExitCode code);
@@ -99,9 +101,10 @@ class JoinedHost final : private WorkerHost {
 
     const Config config_;
     const std::string worker_directory_;
-    ServiceNotifier notifier_;
+    const ServiceNotifier notifier_;
     const std::function<Result<Config>()> reload_;
     EventLoop loop_;
+    ServiceLife life_;
     InstanceSetup setup_;
     std::optional<ClusterIdentity> identity_;
     std::unique_ptr<WorkerDoor> door_;

@@ -18,15 +18,15 @@ constexpr uint64_t kLifeMs = 500;
 
 void Takeover::begin(EventLoop& loop,
                      Gateway& gateway,
-                     const ServiceNotifier& notifier,
+                     ServiceLife& life,
                      const InstanceLock& lock) {
     gateway_ = &gateway;
-    notifier_ = &notifier;
+    service_life_ = &life;
     lock_ = &lock;
     predecessor_->listen(loop, *this);
     predecessor_->say_progress("workers start");
-    life_ = std::make_unique<Timer>(loop, [this] { predecessor_->say_progress(""); });
-    life_->start(kLifeMs, kLifeMs);
+    sign_timer_ = std::make_unique<Timer>(loop, [this] { predecessor_->say_progress(""); });
+    sign_timer_->start(kLifeMs, kLifeMs);
 }
 
 std::string Takeover::text() const {
@@ -38,7 +38,7 @@ std::string Takeover::text() const {
 }
 
 void Takeover::on_ready(Doors& doors) {
-    life_->stop();
+    sign_timer_->stop();
     doors_ = &doors;
     if (!is_on()) {
         serve();
@@ -55,7 +55,8 @@ void Takeover::on_go() {
 void Takeover::serve() {
     if (std::exchange(serves_, true)) return;
     if (const Result<> done = lock_->sign(); !done.ok()) log::warn("{}", done.error().message);
-    notifier_->send("READY=1\nSTATUS=serving");
+    service_life_->take_over();
+    service_life_->say_ready("serving");
     doors_->go_on();
     log::info("clients are served here now");
 }

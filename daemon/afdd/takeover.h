@@ -17,10 +17,10 @@
 
 #include "daemon/afdd/doors.h"
 #include "daemon/afdd/instance_lock.h"
+#include "daemon/afdd/service_life.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/program/service_notifier.h"
 #include "proto/handover.pb.h"
 
 namespace afd::daemon {
@@ -37,10 +37,7 @@ class Takeover final : private PredecessorListener {
     std::string text() const;
 
     // The loop is about to run. REQUIRES: all of these outlive the object.
-    void begin(EventLoop& loop,
-               Gateway& gateway,
-               const ServiceNotifier& notifier,
-               const InstanceLock& lock);
+    void begin(EventLoop& loop, Gateway& gateway, ServiceLife& life, const InstanceLock& lock);
     // Every worker serves, and these are open.
     void on_ready(Doors& doors);
     // This afdd is to end, or cannot serve.
@@ -57,9 +54,9 @@ class Takeover final : private PredecessorListener {
     void on_predecessor_gone(const Error& why) override;
 
     std::unique_ptr<Predecessor> predecessor_;
-    std::unique_ptr<Timer> life_;  // Of the signs of it, until it is ready.
+    std::unique_ptr<Timer> sign_timer_;  // Of the signs of life, until it is ready.
     Gateway* gateway_ = nullptr;
-    const ServiceNotifier* notifier_ = nullptr;
+    ServiceLife* service_life_ = nullptr;
     const InstanceLock* lock_ = nullptr;
     Doors* doors_ = nullptr;  // Null: not ready.
     bool serves_ = false;

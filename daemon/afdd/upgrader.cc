@@ -51,7 +51,7 @@ Result<> Upgrader::begin() {
 Successor::Start Upgrader::start_of_successor() const {
     Successor::Start start;
     start.command_line = surroundings_.command_line;
-    start.environment = surroundings_.notifier->environment();
+    start.environment = surroundings_.life->environment();
     start.silence_max_ms = surroundings_.config->start_timeout_ms;
     start.offer.set_instance(surroundings_.config->instance);
     start.offer.set_control_socket(surroundings_.setup->paths().control_socket);
@@ -91,9 +91,8 @@ void Upgrader::leave(const handover::Ready& ready) {
               successor_->pid(),
               ready.version(),
               remaining.num_requests());
-    // The order is that of the manager's trust: it believes the main process only.
-    surroundings_.notifier->send(
-        fmt::format("MAINPID={}\nSTATUS=pid {} takes over", successor_->pid(), successor_->pid()));
+    // Before it may go: it says that it is ready as the main process.
+    surroundings_.life->give_to(successor_->pid());
     doors().leave({ready.kept().begin(), ready.kept().end()});
     successor_->go();
     client::Response response;
@@ -164,6 +163,7 @@ void Upgrader::on_gone(const std::string& why) {
         log::error("upgrade: the new afdd is gone: {}; this one is ending", why);
         return;
     }
+    surroundings_.life->take_back();
     if (was_ending) {
         surroundings_.on_ended();
         return;
@@ -173,7 +173,7 @@ void Upgrader::on_gone(const std::string& why) {
 }
 
 void Upgrader::stay() {
-    surroundings_.notifier->send(fmt::format("MAINPID={}\nREADY=1", ::getpid()));
+    surroundings_.life->say_ready("serving again: the new afdd is gone");
     if (const Result<> signed_ = surroundings_.setup->lock().sign(); !signed_.ok()) {
         log::warn("{}", signed_.error().message);
     }

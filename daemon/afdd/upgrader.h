@@ -25,10 +25,10 @@
 
 #include "daemon/afdd/doors.h"
 #include "daemon/afdd/instance_setup.h"
+#include "daemon/afdd/service_life.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/successor.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/program/service_notifier.h"
 #include "proto/handover.pb.h"
 #include "proto/status.h"
 
@@ -39,7 +39,7 @@ class Upgrader final : private SuccessorListener {
     struct Surroundings {
         std::vector<std::string> command_line;  // Of this process, the program first.
         const Config* config = nullptr;
-        const ServiceNotifier* notifier = nullptr;
+        ServiceLife* life = nullptr;
         InstanceSetup* setup = nullptr;
         Gateway* gateway = nullptr;
         std::unique_ptr<Doors>* doors = nullptr;  // Open when begin() is called.

@@ -223,18 +223,25 @@ TEST_F(UpgradeWithAHalt, ARequestWhoseClientIsGoneIsResumedWithTheNewOneWhenItHa
     EXPECT_EQ(instance_.stop(), 0);
 }
 
-class UpgradeUnderAManager : public testing::Test {};
+class UpgradeUnderAManager : public testing::Test {
+  protected:
+    // With a watchdog.
+    std::string under(const NotifySocket& manager) const {
+        return "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=2000000";
+    }
+    static Outcome upgrade(const Instance& instance) {
+        return run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
+                           instance.runtime_directory());
+    }
+};
 
 // The manager follows the main process, and believes it alone.
 TEST_F(UpgradeUnderAManager, TheManagerHearsWhichProcessItIs) {
     NotifySocket manager;
     Instance::adopt_orphans();
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"},
-                      "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=2000000");
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"}, under(manager));
     instance.wait_ready();
-    const Outcome outcome =
-        run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
-                    instance.runtime_directory());
+    const Outcome outcome = upgrade(instance);
     ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
     const std::string new_pid = std::to_string(instance.status().pid());
     std::vector<std::string> said;
@@ -253,6 +260,43 @@ TEST_F(UpgradeUnderAManager, TheManagerHearsWhichProcessItIs) {
     instance.follow(std::stoi(new_pid));
     EXPECT_EQ(instance.stop(), 0);
     EXPECT_TRUE(wait_for("STOPPING=1"));
+    EXPECT_EQ(manager.num_beside_main(), 0) << "who is not the main process says nothing";
+}
+
+// Goal: the old one, which has the part of the main process back, is not ended for its silence.
+// Method: the new one is killed while a request of the old one stands still; the manager believes
+// whom it does with our unit. Oracle: it hears the old one's watchdog.
+TEST_F(UpgradeUnderAManager, TheManagerHearsOfTheOldOneWhenTheNewOneHasDied) {
+    NotifySocket manager(notify_access_of(AFD_DEMO_MODEL "/../deploy/afdd.service"));
+    Instance::adopt_orphans();
+    Instance instance({"--attention-workers",
+                       "1",
+                       "--ffn-workers",
+                       "1",
+                       "--stop-timeout-ms",
+                       "0",
+                       "--hang-timeout-ms",
+                       "0"},
+                      under(manager));
+    instance.wait_ready();
+    ASSERT_NE(manager.wait_for("READY=1"), "");
+    const pid_t ffn = instance.worker_pids("ffn").at(0);
+    BackgroundGeneration held(instance, long_request(600));
+    held.stop_amid(5, ffn);
+    const Outcome outcome = upgrade(instance);
+    ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+    const auto new_pid = static_cast<pid_t>(instance.status().pid());
+    ASSERT_NE(new_pid, instance.pid());
+    ASSERT_NE(manager.wait_for("READY=1"), "");
+    EXPECT_EQ(manager.main_pid(), new_pid);
+    send_signal(new_pid, SIGKILL);
+    EXPECT_NE(manager.wait_for("MAINPID=" + std::to_string(instance.pid())), "");
+    EXPECT_NE(manager.wait_for("WATCHDOG=1"), "");
+    EXPECT_EQ(manager.main_pid(), instance.pid());
+    send_signal(ffn, SIGCONT);
+    const auto found = held.finish();
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(instance.stop(), 0);
 }
 
 }  // namespace

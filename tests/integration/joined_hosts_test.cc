@@ -17,6 +17,7 @@
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
 #include "tests/integration/workload.h"
+#include "tests/notify_socket.h"
 
 namespace afd::test {
 namespace {
@@ -242,6 +243,30 @@ TEST_F(JoinedHosts, RequestsWaitForTheHostsThatAreToJoin) {
     const auto found = early.finish();
     EXPECT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(leader_->stop(), 0);
+}
+
+// Goal: a host is a service with a watchdog, too. Method: the test is its service manager, and the
+// leader comes to its end.
+TEST_F(JoinedHosts, TellTheirManagersOfTheirLives) {
+    NotifySocket manager;
+    leader_ = std::make_unique<Instance>(leader_flags(certificates_) +
+                                         std::vector<std::string>{"--ffn-hosts", "b"});
+    JoinedProcess host(
+        {.name = "b",
+         .certificates = certificates_,
+         .address = join_address(*leader_),
+         .before = {"/usr/bin/env", "NOTIFY_SOCKET=" + manager.path(), "WATCHDOG_USEC=400000"}});
+    EXPECT_THAT(manager.wait_for("READY=1"), HasSubstr("STATUS=joined leader at "));
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(manager.wait_for("WATCHDOG=1"), "WATCHDOG=1");
+    host.signal(SIGHUP);
+    EXPECT_THAT(manager.wait_for("RELOADING=1"), HasSubstr("MONOTONIC_USEC="));
+    EXPECT_EQ(manager.wait_for("READY=1"), "READY=1");
+    leader_->signal(SIGKILL);
+    leader_->wait_exit();
+    EXPECT_THAT(manager.wait_for("STATUS="), HasSubstr("STATUS=waiting for its leader: "));
+    host.signal(SIGTERM);
+    EXPECT_THAT(manager.wait_for("STOPPING=1"), HasSubstr("EXTEND_TIMEOUT_USEC="));
+    EXPECT_EQ(host.wait_exit(), 0);
 }
 
 TEST_F(JoinedHosts, WhoCannotJoinHearsWhyAndSoDoesTheLeader) {

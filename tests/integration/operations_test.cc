@@ -51,6 +51,47 @@ TEST(Service, TellsTheManagerOfItsLife) {
     EXPECT_EQ(instance.wait_exit(), 0);
 }
 
+// Goal: a SIGHUP makes nobody ready. Method: an instance whose workers nobody starts. Oracle: what
+// the manager hears until it ends.
+TEST(Service, AReloadBeforeItIsReadyIsNoReadiness) {
+    NotifySocket manager;
+    Instance instance({"--spawn", "false"}, "export NOTIFY_SOCKET=" + manager.path());
+    wait_for_log(instance, "waiting for workers that are started by hand");
+    instance.signal(SIGHUP);
+    wait_for_log(instance, "SIGHUP: log_level is");
+    instance.signal(SIGTERM);
+    EXPECT_EQ(instance.wait_exit(), 0);
+    std::string said;
+    for (std::string next; !(next = manager.next(std::chrono::milliseconds(0))).empty();) {
+        said += next + "\n";
+    }
+    EXPECT_THAT(said, HasSubstr("STOPPING=1"));
+    EXPECT_THAT(said, Not(HasSubstr("READY=1")));
+}
+
+// Goal: a signal drains, also behind a client that asked for that before: a service manager sends
+// one, too. Oracle: the request that runs meanwhile ends whole.
+TEST(Service, TheFirstSignalBehindAStopDrains) {
+    constexpr uint32_t kTokens = 600;
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    const pid_t ffn = instance.worker_pids("ffn").at(0);
+    BackgroundGeneration background(instance, long_request(kTokens));
+    background.stop_amid(5, ffn);
+    const Outcome asked =
+        run_program({program("afdctl"), "stop", "--no-wait", "--instance", instance.name()},
+                    instance.runtime_directory());
+    EXPECT_EQ(asked.exit_status, 0) << asked.output;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    instance.signal(SIGTERM);
+    wait_for_log(instance, "it drains already");
+    send_signal(ffn, SIGCONT);
+    const auto found = background.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value().token_ids.size(), kTokens);
+    EXPECT_EQ(instance.wait_exit(), 0);
+}
+
 // Goal: behind `afdctl stop` another afdd may have the name at once. Oracle: the kernel's word
 // about the process, which is a zombie or gone.
 TEST(Service, StopReturnsWhenAfddHasEnded) {

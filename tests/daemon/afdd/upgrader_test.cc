@@ -68,7 +68,7 @@ class UpgraderTest : public testing::Test {
             loop_,
             Upgrader::Surroundings{.command_line = {"/bin/sh", "-c", commands},
                                    .config = &config_,
-                                   .notifier = &notifier_,
+                                   .life = &life_,
                                    .setup = &setup_,
                                    .gateway = gateway_.get(),
                                    .doors = &doors_,
@@ -82,7 +82,8 @@ class UpgraderTest : public testing::Test {
     model::Tokenizer tokenizer_;
     EventLoop loop_;
     ScriptedInstance instance_;
-    ServiceNotifier notifier_;
+    const ServiceNotifier notifier_;
+    ServiceLife life_{loop_, notifier_, true};
     InstanceSetup setup_;
     std::unique_ptr<Gateway> gateway_;
     std::unique_ptr<Doors> doors_;
