@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <system_error>
 
 #include "daemon/exposition/families.h"
+#include "daemon/loop/descriptor_limit.h"
 
 namespace afd::daemon {
 namespace {
@@ -40,16 +39,6 @@ double boot_seconds() {
     return 0;
 }
 
-size_t num_open_files() {
-    std::error_code failed;
-    size_t count = 0;
-    for (std::filesystem::directory_iterator it("/proc/self/fd", failed), end; !failed && it != end;
-         it.increment(failed)) {
-        ++count;
-    }
-    return count;
-}
-
 }  // namespace
 
 void add_process_families(FamilyList& families) {
@@ -68,7 +57,9 @@ void add_process_families(FamilyList& families) {
         families.value(boot_seconds() + words[18] / static_cast<double>(::sysconf(_SC_CLK_TCK)));
     }
     families.gauge("process_open_fds", "Files that afdd has open");
-    families.value(static_cast<double>(num_open_files()));
+    if (const auto num_open = num_open_descriptors()) {
+        families.value(static_cast<double>(*num_open));
+    }
     rlimit files{};
     ::getrlimit(RLIMIT_NOFILE, &files);
     families.gauge("process_max_fds", "Files that afdd may have open");

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "daemon/loop/unique_fd.h"
@@ -34,13 +36,24 @@ Result<> require_descriptors(size_t num_min) {
     return {};
 }
 
+// Counted: the numbers have holes, where a file was closed before others.
+std::optional<size_t> num_open_descriptors() {
+    std::error_code failed;
+    size_t count = 0;
+    for (std::filesystem::directory_iterator it("/proc/self/fd", failed), end; !failed && it != end;
+         it.increment(failed)) {
+        ++count;
+    }
+    if (failed || count == 0) return std::nullopt;
+    // Without that of the look itself.
+    return count - 1;
+}
+
 size_t num_free_descriptors() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-    // The kernel gives the lowest number that is free: all below are taken.
-    const UniqueFd lowest(::eventfd(0, EFD_CLOEXEC));
-    if (!lowest.valid() || limit.rlim_cur <= static_cast<rlim_t>(lowest.get())) return 0;
-    return limit.rlim_cur - static_cast<rlim_t>(lowest.get());
+    const std::optional<size_t> num_open = num_open_descriptors();
+    return num_open && *num_open < limit.rlim_cur ? limit.rlim_cur - *num_open : 0;
 }
 
 }  // namespace afd::daemon

@@ -6,6 +6,7 @@
 // mend, and must be said before.
 
 #include <cstddef>
+#include <optional>
 
 #include "proto/status.h"
 
@@ -19,7 +20,11 @@ inline constexpr size_t kDescriptorsMin = 32;
 // Errors: kResourceExhausted.
 Result<> require_descriptors(size_t num_min);
 
-// How many more files this process may open, less those that it has.
+// Files that this process has open. Nothing: that cannot be found out, which takes one more of
+// them.
+std::optional<size_t> num_open_descriptors();
+
+// How many more it may open; 0 where nobody knows.
 size_t num_free_descriptors();
 
 }  // namespace afd::daemon

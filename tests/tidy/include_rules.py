@@ -59,7 +59,7 @@ ALLOWED_INCLUDES = {
     "daemon/program": "proto",
     "daemon/loop": "proto daemon/program",
     "daemon/metrics": "proto schedule",
-    "daemon/exposition": "proto daemon/metrics",
+    "daemon/exposition": "proto daemon/loop daemon/metrics",
     "daemon/config": "proto schedule ops model daemon/program",
     "daemon/worker": "proto schedule ops model threads daemon/program daemon/loop daemon/metrics "
                      "daemon/config",

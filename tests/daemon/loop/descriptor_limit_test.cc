@@ -2,11 +2,15 @@
 #include "daemon/loop/descriptor_limit.h"
 
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
+#include <vector>
+
+#include "daemon/loop/unique_fd.h"
 
 namespace afd::daemon {
 namespace {
@@ -37,6 +41,20 @@ TEST(DescriptorLimit, WhatWasTriedIsClosedAgain) {
         const Result<> checked = require_descriptors(kDescriptorsMin);
         ASSERT_TRUE(checked.ok()) << checked.error().message;
     }
+}
+
+// Numbers have holes where files were closed.
+TEST(DescriptorLimit, WhatIsOpenIsCountedAndNotTheHighestNumber) {
+    const size_t before = num_free_descriptors();
+    ASSERT_GT(before, 100U);
+    std::vector<UniqueFd> opened;
+    for (int i = 0; i < 100; ++i) opened.emplace_back(::eventfd(0, EFD_CLOEXEC));
+    opened.front().reset();
+    EXPECT_EQ(num_free_descriptors(), before - 99);
+    ASSERT_TRUE(num_open_descriptors().has_value());
+    const size_t num_open = *num_open_descriptors();
+    opened.clear();
+    EXPECT_EQ(*num_open_descriptors(), num_open - 99);
 }
 
 }  // namespace
