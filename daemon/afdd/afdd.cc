@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/afdd.h"
 
-#include <algorithm>
 #include <csignal>
 #include <cstring>
 
+#include "daemon/afdd/file_budget.h"
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/state_text.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -15,13 +15,6 @@
 #include "proto/host_name.h"
 
 namespace afd::daemon {
-
-namespace {
-
-// However few files can be opened.
-constexpr size_t kConnectionsMin = 4;
-
-}  // namespace
 
 Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor> predecessor)
     : config_(std::move(config)),
@@ -167,15 +160,10 @@ Result<> Afdd::check_undisturbed() const {
     return {};
 }
 
-// Clients must not hold the descriptors that a worker needs to be started again: a socket and those
-// of its start for each worker, the visitors of the control socket, files that are open for a
-// moment, the memory of two-phase rounds (which go through the windows when there is none).
 void Afdd::limit_connections() {
     const size_t num_workers = crew_->supervisor().num_workers();
-    const size_t num_reserved = 3 * num_workers + Visitors::num_max(num_workers) + 64;
     const size_t num_free = num_free_descriptors() + gateway_->num_connections();
-    const size_t num_left = num_free > num_reserved ? num_free - num_reserved : 0;
-    const size_t num_max = std::max(kConnectionsMin, num_left);
+    const size_t num_max = num_connections_within(num_free, num_workers);
     if (num_max < config_.connections_max) {
         log::warn(
             "at most {} connections instead of connections_max = {}: {} more files can be opened, "
@@ -183,7 +171,7 @@ void Afdd::limit_connections() {
             num_max,
             config_.connections_max,
             num_free,
-            num_reserved);
+            num_files_for_workers(num_workers));
     }
     gateway_->limit_connections(num_max);
 }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/afdd/configured_welcome.h"
+#include "daemon/afdd/file_budget.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/host_plan.h"
 #include "daemon/config/instance_geometry.h"
@@ -20,8 +21,6 @@ namespace {
 using Level = Finding::Level;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-// Files of afdd that are no client's and no worker's.
-constexpr uint64_t kOwnFiles = 64;
 // A worker reads the clock some dozen times a round, and a round can be as short as 50 us.
 constexpr double kSlowClockNs = 200;
 
@@ -130,13 +129,17 @@ Finding examine_memory(const MachineFacts& facts, const InstanceNeeds& needs) {
 
 Finding examine_files(const MachineFacts& facts, const InstanceNeeds& needs) {
     Finding finding{"nofile", Level::kOk, limit_text(facts.nofile) + " open files", ""};
-    if (facts.nofile < needs.num_files) {
+    const uint64_t num_at_start = num_files_at_start(needs.num_workers);
+    const uint64_t num_free = facts.nofile > num_at_start ? facts.nofile - num_at_start : 0;
+    const uint64_t num_possible = num_connections_within(num_free, needs.num_workers);
+    if (num_possible < needs.num_connections) {
         finding.level = Level::kWarning;
         finding.remedy = fmt::format(
-            "fewer connections than connections_max can be served: ulimit -n {}, or "
-            "LimitNOFILE={} in the unit",
-            needs.num_files,
-            needs.num_files);
+            "{0} connections instead of connections_max = {1} can be served: ulimit -n {2}, or "
+            "LimitNOFILE={2} in the unit",
+            num_possible,
+            needs.num_connections,
+            num_files_for(needs.num_connections, needs.num_workers));
     }
     return finding;
 }
@@ -243,7 +246,8 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
         needs.num_threads = threads_here(hosts, cpus);
     }
     const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
-    needs.num_files = config.connections_max + 6 * num_workers + kOwnFiles;
+    needs.num_workers = static_cast<uint32_t>(num_workers);
+    if (!needs.is_share_unknown) needs.num_connections = config.connections_max;
     if (config.model.empty()) return needs;
     exit_code = ExitCode::kModel;
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));

@@ -31,7 +31,8 @@ struct InstanceNeeds {
     // and segments are 0.
     bool is_share_unknown = false;
     uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
-    uint64_t num_files = 0;        // Open at once in afdd, at most.
+    uint32_t num_workers = 0;      // That afdd has places for.
+    uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
     uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
     uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
     uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.

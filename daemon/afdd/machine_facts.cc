@@ -35,10 +35,14 @@ std::string value_of(const std::string& path, const std::string& key) {
     return "";
 }
 
-uint64_t limit_of(__rlimit_resource_t resource) {
+rlimit limits_of(__rlimit_resource_t resource) {
     rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0) return 0;
-    return limit.rlim_cur == RLIM_INFINITY ? kUnlimited : limit.rlim_cur;
+    ::getrlimit(resource, &limit);
+    return limit;
+}
+
+uint64_t number_of(rlim_t limit) {
+    return limit == RLIM_INFINITY ? kUnlimited : limit;
 }
 
 // "max 100000" or "150000 100000": microseconds of a period. Of the own group, as a container sees
@@ -80,9 +84,9 @@ MachineFacts read_machine() {
     facts.has_memfd = file >= 0;
     if (file >= 0) ::close(file);
     facts.memory_bytes = schedule::available_memory_bytes();
-    facts.nofile = limit_of(RLIMIT_NOFILE);
-    facts.memlock = limit_of(RLIMIT_MEMLOCK);
-    facts.address_space = limit_of(RLIMIT_AS);
+    facts.nofile = number_of(limits_of(RLIMIT_NOFILE).rlim_max);
+    facts.memlock = number_of(limits_of(RLIMIT_MEMLOCK).rlim_cur);
+    facts.address_space = number_of(limits_of(RLIMIT_AS).rlim_cur);
     facts.huge_pages = chosen(first_line("/sys/kernel/mm/transparent_hugepage/enabled"));
     facts.clock_source =
         first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");

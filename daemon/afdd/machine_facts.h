@@ -21,7 +21,8 @@ struct MachineFacts {
     bool has_memfd = false;           // Files in memory can be made.
     // Available: as the kernel estimates it, and as its cgroups leave it. kUnlimited: unknown.
     uint64_t memory_bytes = 0;
-    uint64_t nofile = 0;  // Limits: kUnlimited if there is none.
+    // Limits: kUnlimited if there is none.
+    uint64_t nofile = 0;  // To which afdd raises its own (descriptor_limit.h).
     uint64_t memlock = 0;
     uint64_t address_space = 0;
     std::string huge_pages;    // Transparent ones: always, madvise or never.

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "daemon/afdd/file_budget.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
@@ -23,9 +24,7 @@ constexpr uint64_t kEndGraceMs = 1000;
 
 constexpr uint64_t kLookMs = 10;
 
-// Open at once in afdd for one worker: four segments, a doorbell, and a socket and two more while
-// it starts; and some for the rest.
-constexpr size_t kFilesOfWorker = 8;
+// Beside those of the workers.
 constexpr size_t kFilesToSpare = 16;
 
 // What an attention worker's cache takes.
@@ -112,7 +111,7 @@ Result<> Resizer::check_possible() const {
 // What is certain not to be there. What else is missing the workers will tell.
 Result<> Resizer::check_room(const Config& config, bool stop_first) const {
     const size_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
-    const size_t num_files = num_workers * kFilesOfWorker + kFilesToSpare;
+    const size_t num_files = num_workers * (kFilesOfPlace + kFilesOfProcess) + kFilesToSpare;
     if (const size_t num_free = num_free_descriptors(); num_free < num_files) {
         return resource_exhausted(
             "{} more files must be open while {} workers start beside those that serve, and {} "

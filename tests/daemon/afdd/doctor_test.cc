@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
+
+#include "daemon/afdd/file_budget.h"
 
 namespace afd::daemon {
 namespace {
@@ -33,7 +38,8 @@ InstanceNeeds small_needs() {
     InstanceNeeds needs;
     needs.numeric_class = "avx512-bf16";
     needs.num_threads = 4;
-    needs.num_files = 600;
+    needs.num_workers = 3;
+    needs.num_connections = 512;
     needs.shm_bytes = uint64_t{18} << 20;
     needs.two_phase_bytes = uint64_t{100} << 20;
     needs.weight_bytes = uint64_t{6} << 30;
@@ -113,7 +119,7 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
          Level::kWarning,
          [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 256; },
          "256 open files",
-         "ulimit -n 600"},
+         "69 connections instead of connections_max = 512 can be served: ulimit -n 699"},
         {"limits",
          Level::kWarning,
          [](MachineFacts& facts, InstanceNeeds&) { facts.address_space = 1 << 30; },
@@ -220,6 +226,41 @@ TEST(Doctor, EndsAsAnAfddWould) {
     ASSERT_FALSE(no_cores.ok());
     EXPECT_EQ(exit_code, ExitCode::kUsage);
     EXPECT_THAT(no_cores.error().message, HasSubstr("'x' is not a list of cores"));
+}
+
+// Goal: the doctor and the afdd that serves agree on how many connections there can be. Oracle: the
+// sum of what each reckons with, at the limit and one file below.
+TEST(Doctor, WarnsOfFewConnectionsWhereAfddWould) {
+    const InstanceNeeds needs = small_needs();
+    const size_t num_files = num_files_for(needs.num_connections, needs.num_workers);
+    for (const uint64_t nofile : {num_files, num_files - 1}) {
+        MachineFacts facts = good_machine();
+        facts.nofile = nofile;
+        const size_t num_free = nofile - num_files_at_start(needs.num_workers);
+        const bool is_limited =
+            num_connections_within(num_free, needs.num_workers) < needs.num_connections;
+        EXPECT_EQ(is_limited, nofile < num_files);
+        const Finding found = finding_of(examine(facts, needs), "nofile");
+        EXPECT_EQ(found.level, is_limited ? Level::kWarning : Level::kOk) << nofile;
+    }
+}
+
+// Goal: a soft limit that afdd raises is none. Method: a child with a low one. Oracle: its facts.
+TEST(Doctor, JudgesTheLimitToWhichAfddRaisesItsOwn) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+        limit.rlim_cur = 64;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(2);
+        const uint64_t hard = limit.rlim_max == RLIM_INFINITY ? kUnlimited : limit.rlim_max;
+        ::_exit(read_machine().nofile == hard ? 0 : 3);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Doctor, ReadsThisMachine) {
