@@ -52,7 +52,7 @@ Result<std::unique_ptr<StandIn>> StandIn::open(EventLoop& loop, const Options& o
     Result<> done = made->map_segments();
     if (done.ok()) done = made->reach_host(options.cluster_directory);
     if (!done.ok()) {
-        made->fail(done.error());
+        made->tell_afdd(done.error());
         return done.error();
     }
     return made;
@@ -240,15 +240,19 @@ void StandIn::beat() {
 
 void StandIn::fail(const Error& error) {
     log::error("{}", error.message);
+    tell_afdd(error);
+    leave(kExitWorkerFailed);
+}
+
+void StandIn::tell_afdd(const Error& why) {
     if (!has_said_why_) {
         control::WorkerMessage message;
-        message.mutable_fatal()->set_code(static_cast<uint32_t>(error.code));
-        message.mutable_fatal()->set_message(error.message);
+        message.mutable_fatal()->set_code(static_cast<uint32_t>(why.code));
+        message.mutable_fatal()->set_message(why.message);
         message.mutable_fatal()->set_crashed(has_crashed_);
         afdd_.queue(message);
     }
     static_cast<void>(afdd_.flush().ok());
-    leave(kExitWorkerFailed);
 }
 
 void StandIn::leave(int exit_status) {

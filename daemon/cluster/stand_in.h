@@ -54,7 +54,9 @@ class StandIn {
     void flush_afdd();
     void balance();
     void beat();
-    // Tells afdd why, unless the worker has, and leaves.
+    // Unless the worker has said it.
+    void tell_afdd(const Error& why);
+    // Tells afdd, and leaves. REQUIRES, as of leave(): open() is over.
     void fail(const Error& error);
     void leave(int exit_status);
 

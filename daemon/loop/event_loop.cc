@@ -28,7 +28,9 @@ EventLoop::EventLoop() {
 }
 
 EventLoop::~EventLoop() {
-    uv_run(&loop_, UV_RUN_DEFAULT);
+    // Once more behind a stop() that no run() has taken.
+    while (uv_run(&loop_, UV_RUN_DEFAULT) != 0) {
+    }
     check(uv_loop_close(&loop_), "uv_loop_close");
 }
 

@@ -40,5 +40,12 @@ TEST(FdWatcher, AnErrorIsToldToWhoWaitsToWriteAndCanBeWaitedForAgain) {
     EXPECT_TRUE(run_until(loop, [&] { return num_calls > 1; })) << "nothing is watched any more";
 }
 
+// As where a program gives up before it runs its loop. An end that finds watchers still aborts.
+TEST(EventLoop, EndsBehindAStopThatCameBeforeItRan) {
+    EventLoop loop;
+    const Timer timer(loop, [] {});
+    loop.stop();
+}
+
 }  // namespace
 }  // namespace afd::daemon
