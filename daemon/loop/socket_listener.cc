@@ -19,10 +19,14 @@ const sockaddr* generic(const sockaddr_un& address) {
     return reinterpret_cast<const sockaddr*>(&address);
 }
 
-// Whether somebody accepts connections at this address.
-bool is_served(const sockaddr_un& address) {
+// Why the socket at this address is not to be replaced; nothing: nobody has it any more.
+std::optional<std::string> use_of(const sockaddr_un& address) {
     const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    return ::connect(probe.get(), generic(address), sizeof(address)) == 0 || errno == EAGAIN;
+    const int connected = ::connect(probe.get(), generic(address), sizeof(address));
+    if (connected == 0 || errno == EAGAIN) return "is served by another process";
+    if (errno == ECONNREFUSED) return std::nullopt;
+    // One that is no stream of bytes, for example, may be of value to whoever has it.
+    return std::string("exists, and is not one that nobody serves: ") + std::strerror(errno);
 }
 
 Error failed(const std::string& what, const std::string& path) {
@@ -61,9 +65,9 @@ Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
                          "'" + path + "' exists and is not a socket; remove it or choose another"};
         }
         // Unlinking the socket of another afdd would cut it off from its clients without a word.
-        if (is_served(address)) {
+        if (const auto use = use_of(address)) {
             return Error{Code::kAlreadyExists,
-                         "socket '" + path + "' is served by another process; choose another"};
+                         "socket '" + path + "' " + *use + "; choose another"};
         }
         if (::unlink(path.c_str()) != 0) return failed("replace the stale", path);
     }
