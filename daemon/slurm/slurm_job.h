@@ -29,7 +29,9 @@ struct SlurmJob {
     std::string leader_address;      // Numbers.
 
     bool leads() const { return own == 0; }
-    // Where the leader listens. The same of all tasks; jobs that share a node get different ones.
+    // Where the leader listens. The same of all tasks. Jobs that share a node get different ones,
+    // but for two whose ids differ by a multiple of kNumPorts: the second one then cannot listen,
+    // and says that cluster_listen can name another port.
     uint16_t port() const { return static_cast<uint16_t>(kFirstPort + id % kNumPorts); }
 
     // What it means for afdd: option -> text. A job of one node needs nothing but a name.
