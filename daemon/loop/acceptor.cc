@@ -24,7 +24,7 @@ Acceptor::Acceptor(EventLoop& loop,
     : fd_(std::move(listening)),
       name_(std::move(name)),
       on_connection_(std::move(on_connection)),
-      watcher_(loop, fd_.get(), [this](int /*events*/) { accept_all(); }),
+      watcher_(loop, fd_.get(), [this](int /*events*/) { accept_some(); }),
       retry_(loop, [this] { watcher_.watch(UV_READABLE); }) {
     watcher_.watch(UV_READABLE);
 }
@@ -38,8 +38,8 @@ void Acceptor::go_on() {
     watcher_.watch(UV_READABLE);
 }
 
-void Acceptor::accept_all() {
-    while (true) {
+void Acceptor::accept_some() {
+    for (int i = 0; i < kConnectionsPerTurn; ++i) {
         UniqueFd socket(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid() && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (!socket.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return;

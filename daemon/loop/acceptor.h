@@ -17,6 +17,10 @@ class Acceptor {
     // Close-on-exec and non-blocking.
     using OnConnection = std::function<void(UniqueFd socket)>;
 
+    // Of one turn of the loop; whoever else connects waits for the next one, behind what else is
+    // ready by then.
+    static constexpr int kConnectionsPerTurn = 32;
+
     // `listening`: bound and listening, non-blocking. `name`: for the log. Out of descriptors, it
     // says so and tries again a little later.
     Acceptor(EventLoop& loop, UniqueFd listening, std::string name, OnConnection on_connection);
@@ -29,7 +33,7 @@ class Acceptor {
     void go_on();
 
   private:
-    void accept_all();
+    void accept_some();
 
     UniqueFd fd_;
     const std::string name_;

@@ -13,10 +13,10 @@
 namespace afd::daemon {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
-class ServiceLifeTest : public testing::Test {
+class ServiceLifeTest : public ::testing::Test {
   protected:
     ServiceLifeTest() {
         ::setenv("NOTIFY_SOCKET", manager_.path().c_str(), 1);
