@@ -7,6 +7,7 @@
 #include "daemon/afdd/http_setup.h"
 #include "daemon/client_socket/socket_front_end.h"
 #include "daemon/http/http_front_end.h"
+#include "daemon/program/logging.h"
 
 namespace afd::daemon {
 
@@ -39,84 +40,108 @@ Result<std::unique_ptr<Doors>> Doors::open(const Surroundings& surroundings) {
     return doors;
 }
 
-Result<> Doors::open_socket(const Surroundings& surroundings, std::shared_ptr<InputBudget> budget) {
-    const std::string& path = surroundings.setup->paths().client_socket;
-    UniqueFd listening =
-        taken_socket(surroundings.predecessor, kSocketDoor, SocketFrontEnd::address_of(path));
-    AFD_ASSIGN(front_ends_.emplace_back(),
-               SocketFrontEnd::open(*surroundings.loop,
-                                    path,
-                                    *surroundings.gateway,
-                                    std::move(budget),
-                                    std::move(listening)));
+Result<> Doors::add(Open open, UniqueFd listening) {
+    const bool is_kept = listening.valid();
+    AFD_ASSIGN(std::unique_ptr<FrontEnd> front_end, open(std::move(listening)));
+    doors_.push_back({std::move(open), is_kept, std::move(front_end)});
     return {};
 }
 
+Result<> Doors::open_socket(const Surroundings& surroundings, std::shared_ptr<InputBudget> budget) {
+    EventLoop& loop = *surroundings.loop;
+    Gateway& gateway = *surroundings.gateway;
+    const std::string& path = surroundings.setup->paths().client_socket;
+    const auto open = [&loop, &gateway, path, budget = std::move(budget)](UniqueFd listening) {
+        return SocketFrontEnd::open(loop, path, gateway, budget, std::move(listening));
+    };
+    return add(
+        open,
+        taken_socket(surroundings.predecessor, kSocketDoor, SocketFrontEnd::address_of(path)));
+}
+
 Result<> Doors::open_http(const Surroundings& surroundings, std::shared_ptr<InputBudget> budget) {
+    EventLoop& loop = *surroundings.loop;
+    Gateway& gateway = *surroundings.gateway;
     const Config& config = *surroundings.config;
     AFD_ASSIGN(const ListenAddress wished, parse_listen_address(config.http));
-    const ListenAddress address = kept_address(wished, surroundings.predecessor);
-    AFD_ASSIGN(http_,
-               make_http_services(*surroundings.loop,
-                                  config,
-                                  address,
-                                  *surroundings.setup,
-                                  *surroundings.texts,
-                                  std::move(budget)));
+    ListenAddress address = kept_address(wished, surroundings.predecessor);
+    AFD_ASSIGN(
+        http_,
+        make_http_services(
+            loop, config, address, *surroundings.setup, *surroundings.texts, std::move(budget)));
     UniqueFd listening =
         taken_socket(surroundings.predecessor, kHttpDoor, HttpFrontEnd::address_of(address));
-    AFD_ASSIGN(
-        front_ends_.emplace_back(),
-        HttpFrontEnd::open(
-            *surroundings.loop, address, *surroundings.gateway, http_, std::move(listening)));
-    return {};
+    const auto open = [&loop, &gateway, http = http_, address](
+                          UniqueFd socket) mutable -> Result<std::unique_ptr<FrontEnd>> {
+        AFD_ASSIGN(std::unique_ptr<FrontEnd> front_end,
+                   HttpFrontEnd::open(loop, address, gateway, http, std::move(socket)));
+        // With port 0, the port that was given is that of the next time, too.
+        AFD_ASSIGN(address, HttpFrontEnd::parse_address(front_end->address()));
+        return front_end;
+    };
+    return add(open, std::move(listening));
 }
 
 std::string Doors::addresses() const {
     std::string joined;
-    for (const auto& front_end : front_ends_) {
-        joined += (joined.empty() ? "" : ", ") + front_end->address();
+    for (const Door& door : doors_) {
+        if (door.front_end == nullptr) continue;
+        joined += (joined.empty() ? "" : ", ") + door.front_end->address();
     }
     return joined;
 }
 
 void Doors::offer(handover::Offer& offer, std::vector<int>& fds) const {
-    for (const auto& front_end : front_ends_) {
-        handover::Door& door = *offer.add_doors();
-        door.set_kind(std::string(front_end->kind()));
-        door.set_address(front_end->address());
-        fds.push_back(front_end->listening_socket());
+    for (const Door& door : doors_) {
+        if (door.front_end == nullptr) continue;
+        handover::Door& offered = *offer.add_doors();
+        offered.set_kind(std::string(door.front_end->kind()));
+        offered.set_address(door.front_end->address());
+        fds.push_back(door.front_end->listening_socket());
     }
 }
 
-std::vector<std::string_view> Doors::kinds() const {
+std::vector<std::string_view> Doors::kept_kinds() const {
     std::vector<std::string_view> kinds;
-    for (const auto& front_end : front_ends_) kinds.push_back(front_end->kind());
+    for (const Door& door : doors_) {
+        if (door.is_kept) kinds.push_back(door.front_end->kind());
+    }
     return kinds;
 }
 
 void Doors::pause() {
-    for (const auto& front_end : front_ends_) front_end->pause();
+    for (const Door& door : doors_) door.front_end->pause();
 }
 
 void Doors::go_on() {
-    for (const auto& front_end : front_ends_) front_end->go_on();
+    for (Door& door : doors_) {
+        if (door.front_end != nullptr) {
+            door.front_end->go_on();
+        } else if (auto opened = door.open({}); opened.ok()) {
+            door.front_end = std::move(opened).value();
+        } else {
+            log::error("clients cannot come in again: {}", opened.error().message);
+        }
+    }
 }
 
 void Doors::leave(const std::vector<std::string_view>& kept) {
-    std::erase_if(front_ends_, [&](const auto& front_end) {
-        return std::count(kept.begin(), kept.end(), front_end->kind()) == 0;
-    });
-    pause();
-    for (const auto& front_end : front_ends_) front_end->leave();
+    for (Door& door : doors_) {
+        if (door.front_end == nullptr) continue;
+        if (std::ranges::find(kept, door.front_end->kind()) == kept.end()) {
+            door.front_end.reset();
+        } else {
+            door.front_end->pause();
+            door.front_end->leave();
+        }
+    }
 }
 
 void Doors::adopt(HandedConnection connection) {
-    const auto door =
-        std::find_if(front_ends_.begin(), front_ends_.end(), [&](const auto& front_end) {
-            return front_end->kind() == connection.door;
-        });
-    if (door != front_ends_.end()) (*door)->adopt(std::move(connection));
+    const auto door = std::ranges::find_if(doors_, [&](const Door& one) {
+        return one.front_end != nullptr && one.front_end->kind() == connection.door;
+    });
+    if (door != doors_.end()) door->front_end->adopt(std::move(connection));
 }
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 // takes the place of another goes on with the listening sockets of that one where it has the same
 // addresses.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/unique_fd.h"
 #include "proto/handover.pb.h"
 #include "proto/status.h"
 
@@ -49,9 +51,11 @@ class Doors {
 
     // Adds each to an offer, and its socket, which stays the door's.
     void offer(handover::Offer& offer, std::vector<int>& fds) const;
-    std::vector<std::string_view> kinds() const;
+    // Of those that go on with the listening socket of the afdd before this one.
+    std::vector<std::string_view> kept_kinds() const;
     // Nobody is let in until go_on(); whoever connects meanwhile waits.
     void pause();
+    // Also listens again where leave() has ended that; the log says where that cannot be.
     void go_on();
     // Those of `kept` are another afdd's from now on, and paused; nobody listens at the others.
     void leave(const std::vector<std::string_view>& kept);
@@ -59,11 +63,20 @@ class Doors {
     void adopt(HandedConnection connection);
 
   private:
+    // With the listening socket of another afdd, or, given none, one of its own.
+    using Open = std::function<Result<std::unique_ptr<FrontEnd>>(UniqueFd listening)>;
+    struct Door {
+        Open open;
+        bool is_kept = false;
+        std::unique_ptr<FrontEnd> front_end;  // Null: nobody listens there.
+    };
+
     Doors() = default;
+    Result<> add(Open open, UniqueFd listening);
     Result<> open_socket(const Surroundings& surroundings, std::shared_ptr<InputBudget> budget);
     Result<> open_http(const Surroundings& surroundings, std::shared_ptr<InputBudget> budget);
 
-    std::vector<std::unique_ptr<FrontEnd>> front_ends_;
+    std::vector<Door> doors_;
     std::shared_ptr<HttpServices> http_;
 };
 

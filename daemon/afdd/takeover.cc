@@ -40,12 +40,14 @@ std::string Takeover::text() const {
 void Takeover::on_ready(Doors& doors) {
     sign_timer_->stop();
     doors_ = &doors;
+    // Who connects where only the old one listens must not wait for this one when it does no more.
+    predecessor_->drop_doors();
     if (!is_on()) {
         serve();
         return;
     }
     doors.pause();
-    predecessor_->say_ready(kVersion, doors.kinds());
+    predecessor_->say_ready(kVersion, doors.kept_kinds());
 }
 
 void Takeover::on_go() {

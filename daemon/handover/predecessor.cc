@@ -63,6 +63,10 @@ UniqueFd Predecessor::take_door(std::string_view kind, std::string_view address)
     return {};
 }
 
+void Predecessor::drop_doors() {
+    for (UniqueFd& door : doors_) door.reset();
+}
+
 void Predecessor::listen(EventLoop& loop, PredecessorListener& listener) {
     listener_ = &listener;
     wire_ = std::make_unique<HandoverWire>(

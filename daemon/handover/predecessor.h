@@ -45,6 +45,8 @@ class Predecessor {
     UniqueFd take_lock() { return std::move(lock_); }
     // The listening socket of a door with this address; none: it has no such one. Once.
     UniqueFd take_door(std::string_view kind, std::string_view address);
+    // Those that were not taken: nobody listens there when the old one does not.
+    void drop_doors();
 
     // REQUIRES: `loop` and `listener` outlive the object.
     void listen(EventLoop& loop, PredecessorListener& listener);

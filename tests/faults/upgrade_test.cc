@@ -3,9 +3,14 @@
 // Another afdd in the place of the one that serves: under load, with requests that outlive it, and
 // with requests that are resumed.
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -221,6 +226,59 @@ TEST_F(UpgradeWithAHalt, ARequestWhoseClientIsGoneIsResumedWithTheNewOneWhenItHa
     }
     EXPECT_EQ(found, run_one_after_another(instance_, {long_request(kTokens)}).at(0));
     EXPECT_EQ(instance_.stop(), 0);
+}
+
+// Whether somebody listens at this address of IPv4 ("127.0.0.1:8000"): others would wait there.
+bool accepts_at(const std::string& address) {
+    const size_t colon = address.find(':');
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1)));
+    EXPECT_EQ(inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr), 1) << address;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool accepts = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
+    close(fd);
+    return accepts;
+}
+
+// Goal: an address that the new configuration does not name any more is closed. Method: another
+// address for HTTP and another socket. Oracle: who comes to the old ones is refused at once.
+TEST(UpgradeOfDoors, AddressesOfBeforeAreClosed) {
+    Instance::adopt_orphans();
+    const InstalledAfdd installed;
+    installed.set_hook("export AFD_HTTP=127.0.0.1:0");
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"},
+                      "exec " + installed.file() + " \"$@\"; :");
+    instance.wait_ready();
+    const auto http_address = [&](const std::string& host) {
+        const std::string before = "http://" + host + ":";
+        const std::string log = instance.log();
+        const size_t at = log.find(before);
+        if (at == std::string::npos) return std::string();
+        const size_t port = at + before.size();
+        return host + ":" + log.substr(port, log.find_first_not_of("0123456789", port) - port);
+    };
+    const std::string old_address = http_address("127.0.0.1");
+    ASSERT_TRUE(accepts_at(old_address)) << old_address;
+    const std::string sockets = instance.runtime_directory() + "/afd/";
+    const std::string old_socket = sockets + instance.name() + ".sock";
+    ASSERT_TRUE(std::filesystem::is_socket(old_socket));
+    installed.set_hook("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets + "other.sock");
+    const Outcome outcome =
+        run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
+                    instance.runtime_directory());
+    ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
+    EXPECT_FALSE(accepts_at(old_address));
+    EXPECT_FALSE(std::filesystem::exists(old_socket));
+    EXPECT_TRUE(accepts_at(http_address("127.0.0.2")));
+    EXPECT_TRUE(std::filesystem::is_socket(sockets + "other.sock"));
+    const size_t said = outcome.output.rfind("pid ", outcome.output.find(" serves now"));
+    ASSERT_NE(said, std::string::npos) << outcome.output;
+    EXPECT_EQ(instance.wait_exit(), 0);
+    instance.follow(std::stoi(outcome.output.substr(said + 4)));
+    instance.signal(SIGTERM);
+    EXPECT_EQ(instance.wait_exit(), 0);
+    EXPECT_FALSE(std::filesystem::exists(sockets + "other.sock"));
 }
 
 class UpgradeUnderAManager : public testing::Test {
