@@ -295,9 +295,14 @@ void Afdd::excuse_deaths() {
 }
 
 Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& answer) {
-    // Who drains or restarts a worker means one that a resize is about to end.
-    if (asked.has_run_flag()) AFD_TRY(resizer_->check_idle());
-    return crew_->workers().answer_context(asked, answer);
+    AFD_ASSIGN(const control::Role role, crew_->workers().find(asked));
+    if (asked.has_run_flag()) {
+        // Who drains or restarts a worker means one that a resize is about to end.
+        AFD_TRY(resizer_->check_idle());
+        crew_->supervisor().set_run_flag(role, asked.index(), asked.run_flag());
+    }
+    answer = crew_->workers().context(role, asked.index());
+    return {};
 }
 
 Result<> Afdd::on_upgrade_asked() {

@@ -55,8 +55,8 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, cons
     plan.heartbeat = [this](control::Role role, uint32_t index) {
         return workers_.heartbeat(role, index);
     };
-    plan.run_flag = [this](control::Role role, uint32_t index) {
-        return workers_.run_flag(role, index);
+    plan.show_run_flag = [this](control::Role role, uint32_t index, bool runs) {
+        layout_.segments().set_run_flag(role_of(role), index, runs);
     };
     plan.fill_metrics = [this](control::Role role, uint32_t index, client::Worker& worker) {
         workers_.fill_metrics(role, index, worker);

@@ -92,6 +92,8 @@ Result<> Seat::prepare_segments() {
     if (segments_ && instance_id_ == welcome_.instance_id()) {
         segments_->restore_header();
         segments_->restore_context();
+        // The leader tells the process to end over its stand-in; a 0 is not afdd's.
+        segments_->words().set_run_flag(true);
         return {};
     }
     segments_.reset();

@@ -19,10 +19,6 @@ schedule::HeartbeatView WorkerView::heartbeat(control::Role role, uint32_t index
     return schedule::read_heartbeat(control_of(role == control::FFN, index).heartbeat_words());
 }
 
-bool WorkerView::run_flag(control::Role role, uint32_t index) const {
-    return layout_.segments().run_flag(role_of(role), index);
-}
-
 void WorkerView::fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const {
     if (role == control::FFN) {
         fill_ffn_metrics(Metrics(layout_.segments().ffn_metrics(index)),
@@ -48,8 +44,7 @@ std::vector<TraceSource> WorkerView::trace_sources() const {
     return sources;
 }
 
-Result<> WorkerView::answer_context(const client::GetContext& asked,
-                                    client::Context& answer) const {
+Result<control::Role> WorkerView::find(const client::GetContext& asked) const {
     const bool is_ffn = asked.role() == "ffn";
     const uint32_t num_workers =
         is_ffn ? layout_.config().num_ffn_workers() : layout_.config().num_attention_workers();
@@ -62,22 +57,23 @@ Result<> WorkerView::answer_context(const client::GetContext& asked,
                         layout_.config().num_attention_workers(),
                         layout_.config().num_ffn_workers())};
     }
-    if (asked.has_run_flag()) {
-        const auto role = is_ffn ? schedule::Role::kFfn : schedule::Role::kAttention;
-        layout_.segments().set_run_flag(role, asked.index(), asked.run_flag());
-    }
-    const schedule::ConstControlView view = control_of(is_ffn, asked.index());
-    answer.set_role(asked.role());
-    answer.set_index(asked.index());
+    return is_ffn ? control::FFN : control::ATTENTION;
+}
+
+client::Context WorkerView::context(control::Role role, uint32_t index) const {
+    client::Context context;
+    context.set_role(role == control::FFN ? "ffn" : "attention");
+    context.set_index(index);
+    const schedule::ConstControlView view = control_of(role == control::FFN, index);
     for (const schedule::ContextField& field : schedule::context_fields(view.context())) {
-        client::ContextField& shown = *answer.add_fields();
+        client::ContextField& shown = *context.add_fields();
         shown.set_name(std::string(field.name));
         shown.set_offset(field.offset);
         shown.set_size(field.size);
         shown.set_value(field.value);
         shown.set_meaning(std::string(field.meaning));
     }
-    return {};
+    return context;
 }
 
 }  // namespace afd::daemon

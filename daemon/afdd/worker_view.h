@@ -2,7 +2,7 @@
 #pragma once
 
 // WorkerView: what afdd sees of its workers without asking them, in the segments that they write:
-// heartbeats, run flags, what they counted, traces and contexts. What they say for themselves comes
+// heartbeats, what they counted, traces and contexts. What they say for themselves comes
 // over the control channel, to the Supervisor.
 //
 // `index` is a session or a rank of the layout. Everything happens on afdd's loop thread.
@@ -25,13 +25,15 @@ class WorkerView {
     explicit WorkerView(const InstanceLayout& layout) : layout_(layout) {}
 
     schedule::HeartbeatView heartbeat(control::Role role, uint32_t index) const;
-    bool run_flag(control::Role role, uint32_t index) const;
     // Adds what the worker counted (metrics.h) to its status.
     void fill_metrics(control::Role role, uint32_t index, client::Worker& worker) const;
     // The trace rings of all workers.
     std::vector<TraceSource> trace_sources() const;
-    // GatewayHost::answer_context(); the one that writes, if a run flag is asked for.
-    Result<> answer_context(const client::GetContext& asked, client::Context& answer) const;
+    // The role of a worker that a client names. Errors: kNotFound: no such worker, and which there
+    // are.
+    Result<control::Role> find(const client::GetContext& asked) const;
+    // Its ScheduleContext.
+    client::Context context(control::Role role, uint32_t index) const;
 
   private:
     schedule::ConstControlView control_of(bool is_ffn, uint32_t index) const;

@@ -80,7 +80,7 @@ AttentionLoop::AttentionLoop(const Settings& settings,
 }
 
 void AttentionLoop::run() {
-    // run_flag is for a loop that is busy; one that sleeps is told by afdd, which looks for it.
+    // run_flag is for a loop that is busy; one that sleeps is told by afdd.
     while (!is_stopping_ && parts_.words.run_flag()) {
         bool progressed = take_commands();
         progressed |= let_go_of_lost_ranks();

@@ -89,7 +89,7 @@ FfnLoop::FfnLoop(const Parts& parts,
 void FfnLoop::run() {
     // Two-phase blocks and passes take turns: a long prompt must not hold up decoding, which is why
     // one turn does a single block of it.
-    // run_flag is for a loop that is busy; one that sleeps is told by afdd, which looks for it.
+    // run_flag is for a loop that is busy; one that sleeps is told by afdd.
     while (words_.run_flag() && take_commands()) {
         const bool progressed = advance_two_phase();
         const auto descriptors = scan_.next_pass(*scheduler_, schedule::steady_now_us());

@@ -51,8 +51,11 @@ WorkerSlot::Settings slot_settings(const SupervisorPlan& plan,
     settings.load_ms = plan.load_ms;
     settings.hang_timeout_ms = config.hang_timeout_ms;
     settings.stop_timeout_ms = config.stop_timeout_ms;
-    if (plan.run_flag)
-        settings.run_flag = [&plan, role, index] { return plan.run_flag(role, index); };
+    if (plan.show_run_flag) {
+        settings.show_run_flag = [&plan, role, index](bool runs) {
+            plan.show_run_flag(role, index, runs);
+        };
+    }
     settings.welcome = plan.welcome;
     const WorkerCpus& cpus = is_ffn ? plan.cpus.ffn[index] : plan.cpus.attention[index];
     settings.welcome.set_num_threads(cpus.num_threads);

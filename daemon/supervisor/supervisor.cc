@@ -11,12 +11,6 @@ namespace afd::daemon {
 
 namespace {
 
-// run_flag = 0 ends a worker's loops within 10 ms; they need 2 once they are told. One process
-// looks at the flags of all: looks by each worker, which wakes for it, cost an idle system of three
-// 2 % of a core. Nor more often than needed: a virtual machine may take 40 us to wake up, so that a
-// look every 4 ms alone is 1 % of a core.
-constexpr uint64_t kRunFlagPeriodMs = 7;
-
 // How often to look at the heartbeats, so that a time-out is kept to about a quarter; 0: never.
 uint64_t heartbeat_period_ms(const Config& config) {
     uint64_t shortest_ms = 0;
@@ -47,7 +41,6 @@ Supervisor::Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan)
       plan_(std::move(plan)),
       round_memory_(loop, plan_.round_memory, attention_),
       heartbeat_timer_(loop, [this] { check_heartbeats(); }),
-      run_flag_timer_(loop, [this] { look_at_run_flags(); }),
       grace_timer_(loop, [this] {
           for (WorkerSlot* slot : slots_) slot->kill("it did not end when asked");
       }) {}
@@ -127,7 +120,6 @@ void Supervisor::start(AttentionListener& attention, InstanceListener& instance)
     }
     const uint64_t period_ms = heartbeat_period_ms(plan_.config);
     if (period_ms != 0) heartbeat_timer_.start(period_ms, period_ms);
-    if (plan_.run_flag) run_flag_timer_.start(kRunFlagPeriodMs, kRunFlagPeriodMs);
 }
 
 void Supervisor::hand_over(AttentionListener& attention, InstanceListener& instance) {
@@ -157,14 +149,10 @@ bool Supervisor::has_process(int pid) const {
     return std::ranges::any_of(slots_, [pid](const auto* slot) { return slot->pid() == pid; });
 }
 
-void Supervisor::look_at_run_flags() {
-    bool is_news = false;
-    for (WorkerSlot* slot : slots_) {
-        const bool was_halted = slot->is_halted();
-        slot->look_at_run_flag();
-        is_news |= slot->is_halted() != was_halted;
-    }
-    if (is_news) review_service();
+void Supervisor::set_run_flag(control::Role role, uint32_t index, bool runs) {
+    const auto& slots = role == control::FFN ? ffn_ : attention_;
+    AFD_ASSERT(index < slots.size(), "worker %u of %zu of its role", index, slots.size());
+    slots[index]->set_run_flag(runs);
 }
 
 void Supervisor::send(uint32_t session, const control::SupervisorMessage& message) {
@@ -292,6 +280,10 @@ void Supervisor::on_worker_settled(WorkerSlot& /*slot*/) {
     review_service();
 }
 
+void Supervisor::on_worker_halted(WorkerSlot& /*slot*/) {
+    review_service();
+}
+
 void Supervisor::review_service() {
     ServiceState state = service_state(attention_, ffn_, plan_.can_do_without);
     if (!all_ready_ || state == service_) return;
@@ -395,7 +387,6 @@ void Supervisor::on_worker_gone(WorkerSlot& slot, const WorkerEnd& end) {
     if (slot.role() == control::ATTENTION) {
         attention_listener_->on_attention_gone(slot.index(), end);
     }
-    if (slot.is_halted()) review_service();
     check_all_gone();
 }
 
@@ -406,7 +397,6 @@ void Supervisor::on_worker_given_up(WorkerSlot& /*slot*/, const std::string& why
 void Supervisor::shut_down(uint64_t grace_ms) {
     shutting_down_ = true;
     heartbeat_timer_.stop();
-    run_flag_timer_.stop();
     for (WorkerSlot* slot : slots_) {
         slot->shut_down();
         if (grace_ms == 0) slot->kill("");

@@ -75,6 +75,9 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void send(uint32_t session, const control::SupervisorMessage& message) override;
     void excuse_deaths() override;
 
+    // false: ends a worker, and starts no other before true. REQUIRES: there is such a worker.
+    void set_run_flag(control::Role role, uint32_t index, bool runs);
+
     // A host is there: those of its workers that have waited for it start.
     void on_host_joined(const std::string& name);
 
@@ -100,6 +103,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
     void on_worker_failing(WorkerSlot& slot) override;
     void on_worker_settled(WorkerSlot& slot) override;
+    void on_worker_halted(WorkerSlot& slot) override;
 
   private:
     Supervisor(EventLoop& loop, WorkerDoor& door, Plan plan);
@@ -110,7 +114,6 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     uint64_t num_processes(control::Role role, uint32_t index) const;
     void tell_place(const control::Place& place);
     void check_heartbeats();
-    void look_at_run_flags();
     void send_log_level(WorkerSlot& slot) const;
     static void send_rank_state(WorkerSlot& session, const WorkerSlot& rank);
     void tell_rank_state(const WorkerSlot& rank);
@@ -137,7 +140,6 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     Places places_;
     RoundMemory round_memory_;
     Timer heartbeat_timer_;
-    Timer run_flag_timer_;
     Timer grace_timer_;
     // Processes that earlier supervisors had, also of workers that this one does not have.
     std::map<std::pair<control::Role, uint32_t>, uint32_t> num_earlier_;

@@ -40,8 +40,8 @@ struct SupervisorPlan {
     std::function<std::vector<std::pair<std::string, int>>(control::Role, uint32_t index)> segments;
     // A look at a worker's heartbeat.
     std::function<schedule::HeartbeatView(control::Role, uint32_t index)> heartbeat;
-    // The run_flag of a worker's ScheduleContext; empty: always set.
-    std::function<bool(control::Role, uint32_t index)> run_flag;
+    // Writes the run_flag of a worker's ScheduleContext; empty: it has none.
+    std::function<void(control::Role, uint32_t index, bool runs)> show_run_flag;
     RoundMemory::Source round_memory;
     // A worker's process is gone: whatever it has spoilt of what its successor is to find is
     // mended. Empty: nothing is.

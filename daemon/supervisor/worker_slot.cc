@@ -127,6 +127,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     *answer.mutable_welcome() = settings_.welcome;
     answer.mutable_welcome()->set_process_restarted(settings_.has_predecessors ||
                                                     num_processes_ > 1);
+    // Whatever was stored there meanwhile.
+    show_run_flag();
     if (settings_.complete_welcome) settings_.complete_welcome(*answer.mutable_welcome());
     answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
     channel_->queue(answer, settings_.fds);
@@ -204,7 +206,6 @@ void WorkerSlot::on_turn() {
     // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
     // can never serve again. One that was to end may take a moment: a timer watches it.
     watcher_->watch(0);
-    if (!is_to_run()) halt();
     if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
 }
 
@@ -319,12 +320,14 @@ void WorkerSlot::check_stop(bool is_needed) {
     stop_detector_.observe(false, loop_.now_ms());
 }
 
-void WorkerSlot::look_at_run_flag() {
-    is_to_run() ? resume() : halt();
+void WorkerSlot::set_run_flag(bool runs) {
+    is_to_run_ = runs;
+    show_run_flag();
+    runs ? resume() : halt();
 }
 
-bool WorkerSlot::is_to_run() const {
-    return !settings_.run_flag || settings_.run_flag();
+void WorkerSlot::show_run_flag() const {
+    if (settings_.show_run_flag) settings_.show_run_flag(is_to_run_);
 }
 
 void WorkerSlot::halt() {
@@ -336,17 +339,20 @@ void WorkerSlot::halt() {
     failure_.clear();
     num_failures_ = 0;
     dies_when_ready_ = false;
-    if (process_ == nullptr) return;
-    log::info("{}: run_flag is 0, it ends", name_);
-    end_timer_.start(kEndTimeoutMs);
-    tell_to_end();
+    if (process_ != nullptr) {
+        log::info("{}: run_flag is 0, it ends", name_);
+        end_timer_.start(kEndTimeoutMs);
+        tell_to_end();
+    }
+    listener_.on_worker_halted(*this);
 }
 
 void WorkerSlot::resume() {
-    // While the old process lives the slot stays halted; on a later look at the flag it is gone.
+    // While the old process lives the slot stays halted; at its end it is resumed.
     if (!halted_ || process_ != nullptr) return;
     halted_ = false;
     log::info("{}: run_flag is set again", name_);
+    listener_.on_worker_halted(*this);
     start();
 }
 
@@ -383,8 +389,6 @@ void WorkerSlot::kill_for_fault(const std::string& why) {
 void WorkerSlot::on_gone(const ProcessEnd& end) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
-    // A busy worker sees the flag before the supervisor looks: its end is no crash.
-    if (!is_to_run()) halt();
     // What it sent before its end still counts: tokens that clients may have seen.
     if (channel_ != nullptr) {
         static_cast<void>(channel_->read().ok());
@@ -415,7 +419,11 @@ void WorkerSlot::on_gone(const ProcessEnd& end) {
         log::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
     }
     listener_.on_worker_gone(*this, told);
-    if (shutting_down_ || halted_) return;
+    if (shutting_down_) return;
+    if (halted_) {
+        if (is_to_run_) resume();
+        return;
+    }
     if (was_settled) {
         // It served: that it died says nothing about its successor.
         start_later();

@@ -8,8 +8,9 @@
 //      ^                          |                |
 //      +--- back-off -------------+--- process gone (reaped, R8) --+
 //
-// A worker whose run_flag is 0 is told to end, unless it has seen that itself; its slot then stays
-// down, and refuses whoever asks for it, until the flag is set.
+// A worker whose run_flag was set to 0 is told to end, unless it has seen that itself; its slot
+// then stays down, and refuses whoever asks for it, until the flag is set to 1. What is stored into
+// the shared word by others is no such wish.
 //
 // A slot is given to a new process only after the old one is known to be gone. Whatever breaks
 // the tie to a living process (bad bytes, a closed socket, a hang) makes the slot kill it; the
@@ -64,6 +65,8 @@ class WorkerSlotListener {
     virtual void on_worker_failing(WorkerSlot& slot) = 0;
     // A worker that had died soon after it was ready, again and again, has now lived longer.
     virtual void on_worker_settled(WorkerSlot& slot) = 0;
+    // is_halted() is another.
+    virtual void on_worker_halted(WorkerSlot& slot) = 0;
 };
 
 class WorkerSlot {
@@ -94,8 +97,8 @@ class WorkerSlot {
         uint64_t load_ms = 0;           // What a slow machine takes for the weights.
         uint64_t hang_timeout_ms = 0;
         uint64_t stop_timeout_ms = 0;
-        // The run_flag of the worker's ScheduleContext; empty: always set.
-        std::function<bool()> run_flag;
+        // Writes the run_flag of the worker's ScheduleContext; empty: it has none.
+        std::function<void(bool runs)> show_run_flag;
         // On which host it runs, for the status; empty: this one.
         std::string host;
         // Why no process can be started now, behind the worker's name; empty: one can. start() is
@@ -133,9 +136,9 @@ class WorkerSlot {
     // Looks for a hang (hang_detector.h) and a stop (stop_detector.h) and kills if there is one.
     void check_heartbeat(const schedule::HeartbeatView& view, bool is_needed);
 
-    // Looks at the run_flag of the worker's ScheduleContext. 0: tells the worker to end, forgets
-    // its failures, and starts no other before the flag is set again.
-    void look_at_run_flag();
+    // false: tells the worker to end, forgets its failures, and starts no other before true. The
+    // worker sees it in its ScheduleContext, too.
+    void set_run_flag(bool runs);
 
     // Tells the worker to end, and starts no other.
     void shut_down();
@@ -182,7 +185,7 @@ class WorkerSlot {
     bool is_fault(const ProcessEnd& end) const;
     std::string end_reason(const ProcessEnd& end) const;
     void on_gone(const ProcessEnd& end);
-    bool is_to_run() const;
+    void show_run_flag() const;
     void halt();
     void resume();
     void tell_to_end();
@@ -214,7 +217,8 @@ class WorkerSlot {
     NextTurn next_turn_;  // Asked: messages of the worker wait.
     Timer end_timer_;     // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
-    bool halted_ = false;  // run_flag is 0.
+    bool is_to_run_ = true;  // run_flag.
+    bool halted_ = false;    // It is 0, or was, and the process of that time is there.
     bool is_tried_for_ever_ = false;
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.

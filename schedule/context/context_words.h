@@ -3,7 +3,8 @@
 
 // ContextWords: the words of a ScheduleContext that change while a worker runs.
 //
-//   run_flag         anyone who may write the segment -> the worker: 0 asks it to end
+//   run_flag         afdd -> the worker: 0 asks it to end. A copy of what afdd wants: where another
+//                    has stored a 0, the worker ends and afdd starts the next one
 //   micro_batch_id   attention worker: the micro-batch whose results it took last
 //   polling_index    FFN worker: the micro-batch after the one that it took last; policy `all`
 //                    goes on from there, past micro-batches without an active session

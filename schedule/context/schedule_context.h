@@ -12,9 +12,9 @@
 //   ffn.layer_ids_buf ... expert_ids_buf       the rank's FFN control segment
 //
 // afdd writes it at creation; then only the worker that owns the segment does, and only the words
-// of context_words.h. The exception is run_flag, which anyone who may write the segment sets: 0
-// ends the worker, and afdd starts it again when the flag is set again. Reserved bytes are zero
-// when written and ignored when read.
+// of context_words.h. The exception is run_flag, which is afdd's: 0 ends the worker, and afdd
+// starts it again when it is to run again. Reserved bytes are zero when written and ignored when
+// read.
 
 #include <cstddef>
 #include <cstdint>

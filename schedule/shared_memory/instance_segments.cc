@@ -52,10 +52,6 @@ void InstanceSegments::set_run_flag(Role role, uint32_t index, bool runs) const 
     worker(role, index).words().set_run_flag(runs);
 }
 
-bool InstanceSegments::run_flag(Role role, uint32_t index) const {
-    return worker(role, index).words().run_flag();
-}
-
 std::span<std::byte> InstanceSegments::attention_metrics(uint32_t session) const {
     return worker(Role::kAttention, session).metrics();
 }

@@ -32,7 +32,6 @@ class InstanceSegments {
     ConstControlView ffn_control(uint32_t rank) const;
     // Asks a worker to end, or lets its successor run (context_words.h).
     void set_run_flag(Role role, uint32_t index, bool runs) const;
-    bool run_flag(Role role, uint32_t index) const;
     // Writable for the trace switch alone; the rest is the worker's.
     std::span<std::byte> attention_metrics(uint32_t session) const;
     std::span<std::byte> ffn_metrics(uint32_t rank) const;

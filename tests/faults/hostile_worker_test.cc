@@ -124,13 +124,7 @@ class HostileWorker : public testing::Test {
     void expect_served_without(const std::string& role, size_t index) {
         const pid_t pid = instance_.worker_pids(role).at(index);
         if (pid > 0) send_signal(pid, SIGKILL);
-        // Its run_flag may say anything, and anybody may set it.
-        client::GetContext flag;
-        flag.set_role(role);
-        flag.set_index(static_cast<uint32_t>(index));
-        flag.set_run_flag(true);
-        EXPECT_TRUE(instance_.connect().context(flag).ok());
-        // Its death may not have been seen yet.
+        // Whatever its run_flag says now. Its death may not have been seen yet.
         instance_.wait_for("another is in its place", [&](const client::Status& status) {
             return std::all_of(status.workers().begin(), status.workers().end(), [&](auto& worker) {
                 return worker.state() == "ready" && static_cast<pid_t>(worker.pid()) != pid;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ScheduleContext of live workers: run_flag ends them and lets them come back, and the live
-// loops keep its words up to date.
+// The ScheduleContext of live workers: run_flag ends them and lets them come back, if it is afdd
+// that has set it, and the live loops keep its words up to date.
 //
 // Oracle of the generations: the same request before, token ids compared.
 #include <fcntl.h>
@@ -54,7 +54,9 @@ TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     auto* context = map_context(instance, "ffn0");
     ASSERT_NE(context, nullptr);
     EXPECT_EQ(context->control.run_flag, 1);
-    context->control.run_flag = 0;
+    const Outcome ended = afdctl(instance, {"--worker", "ffn0", "--set-run-flag", "0"});
+    EXPECT_EQ(ended.exit_status, 0) << ended.output;
+    EXPECT_EQ(context->control.run_flag, 0);
     instance.wait_for("the FFN worker is halted", [](const client::Status& status) {
         return state_of(status, "ffn") == "halted";
     });
@@ -74,30 +76,23 @@ TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Goal: a loop in full work ends too, of either role, and its end is no crash, although it may come
-// before afdd has looked at the flag. Oracle: the slot is halted; the log calls it an end and knows
-// no other; the request goes on where it was once the flag is set, with the same tokens.
+// Goal: a loop in full work ends too, of either role, and its end is no crash. Oracle: the slot is
+// halted; the log calls it an end and knows no other; the request goes on where it was once the
+// flag is set, with the same tokens.
 TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
     Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
     instance.wait_ready();
     const auto before = instance.connect().generate(long_request(kBusyTokens));
     ASSERT_TRUE(before.ok()) << before.error().message;
-    struct Named {
-        const char* role;
-        const char* context;
-        const char* worker;
-    };
-    for (const Named& named :
-         {Named{"ffn", "ffn0", "ffn0"}, Named{"attention", "attn0", "attention0"}}) {
-        auto* context = map_context(instance, named.context);
-        ASSERT_NE(context, nullptr);
+    for (const std::string role : {"ffn", "attention"}) {
         BackgroundGeneration background(instance, long_request(kBusyTokens));
         background.wait_for_tokens(1);
-        context->control.run_flag = 0;
+        const Outcome ended = afdctl(instance, {"--worker", role + "0", "--set-run-flag", "0"});
+        EXPECT_EQ(ended.exit_status, 0) << ended.output;
         instance.wait_for("the worker is halted", [&](const client::Status& status) {
-            return state_of(status, named.role) == "halted";
+            return state_of(status, role) == "halted";
         });
-        const Outcome set = afdctl(instance, {"--worker", named.worker, "--set-run-flag", "1"});
+        const Outcome set = afdctl(instance, {"--worker", role + "0", "--set-run-flag", "1"});
         EXPECT_EQ(set.exit_status, 0) << set.output;
         const auto after = background.finish();
         ASSERT_TRUE(after.ok()) << after.error().message;
@@ -107,6 +102,33 @@ TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
     EXPECT_NE(log.find("ended: run_flag is 0"), std::string::npos) << log;
     EXPECT_EQ(log.find("exited"), std::string::npos) << log;
     EXPECT_EQ(log.find("killing"), std::string::npos) << log;
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: whoever may write a worker's segment cannot keep it down. Method: a plain store of 0 while
+// the worker is busy, which ends it. Oracle: another is in its place, without a word to afdd; the
+// request has the same tokens.
+TEST(ScheduleContext, ARunFlagThatOthersHaveStoredKeepsNoWorkerDown) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    const auto before = instance.connect().generate(long_request(kBusyTokens));
+    ASSERT_TRUE(before.ok()) << before.error().message;
+    for (const std::string role : {"ffn", "attention"}) {
+        auto* context = map_context(instance, role == "ffn" ? "ffn0" : "attn0");
+        ASSERT_NE(context, nullptr);
+        const pid_t pid = instance.worker_pids(role).at(0);
+        BackgroundGeneration background(instance, long_request(kBusyTokens));
+        background.wait_for_tokens(1);
+        context->control.run_flag = 0;
+        instance.wait_for("another worker is in its place", [&](const client::Status& status) {
+            return state_of(status, role) == "ready" && instance.worker_pids(role).at(0) != pid;
+        });
+        const auto after = background.finish();
+        ASSERT_TRUE(after.ok()) << after.error().message;
+        EXPECT_EQ(after.value().token_ids, before.value().token_ids);
+        EXPECT_EQ(context->control.run_flag, 1);
+    }
+    EXPECT_EQ(instance.log().find("run_flag is 0"), std::string::npos) << instance.log();
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -69,7 +69,7 @@ TEST_F(HandStartedWorkersTest, AreRefusedWhileTheirRunFlagIsZero) {
     const pid_t attention = run_worker("afd-attention-worker");
     const pid_t ffn = run_worker("afd-ffn-worker");
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    words_.set_run_flag(false);
+    set_run_flags(false);
     ASSERT_TRUE(wait_for_state("attention", 0, "halted"));
     ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
     for (const pid_t pid : {attention, ffn}) ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
@@ -78,7 +78,7 @@ TEST_F(HandStartedWorkersTest, AreRefusedWhileTheirRunFlagIsZero) {
     EXPECT_THAT(answer_to_hello(control::ATTENTION).refused().message(),
                 HasSubstr("run_flag of attention0 is 0"));
     EXPECT_EQ(worker("ffn", 0).state(), "halted");
-    words_.set_run_flag(true);
+    set_run_flags(true);
     ASSERT_TRUE(wait_for_state("ffn", 0, "dead"));
     const pid_t successor = run_worker("afd-ffn-worker");
     EXPECT_TRUE(wait_for_state("ffn", 0, "ready"));

@@ -152,11 +152,11 @@ TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
 TEST_F(ServiceTest, AFailingWorkerThatIsHaltedIsNoFailure) {
     start_and_lose("ffn", 0, "AFD_FAKE_FAIL");
     ASSERT_TRUE(wait_for_service("failed"));
-    words_.set_run_flag(false);
+    set_run_flags(false);
     ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
     ASSERT_TRUE(wait_for_service("ready"));
     EXPECT_EQ(status().reason(), "");
-    words_.set_run_flag(true);
+    set_run_flags(true);
     const std::string why = "ffn worker 0 exited with status 1";
     EXPECT_TRUE(run_until(loop_, [&] { return status().reason().find(why) != std::string::npos; }));
     EXPECT_EQ(status().state(), "failed");

@@ -115,7 +115,6 @@ class SupervisorTest : public testing::Test {
     }
 
     void start() {
-        words_.set_run_flag(true);
         Supervisor::Plan plan;
         plan.config = config_;
         plan.cpus = plan_cpus(config_, {0, 1}).value();
@@ -131,7 +130,9 @@ class SupervisorTest : public testing::Test {
             const auto found = heartbeats_.find({role, index});
             return found == heartbeats_.end() ? next_beat() : found->second;
         };
-        plan.run_flag = [this](control::Role, uint32_t) { return words_.run_flag(); };
+        plan.show_run_flag = [this](control::Role, uint32_t, bool runs) {
+            words_.set_run_flag(runs);
+        };
         plan.can_do_without = can_do_without_;
         plan.host_of = host_of_;
         plan.find_host = find_host_;
@@ -152,6 +153,16 @@ class SupervisorTest : public testing::Test {
             loop_, config_, model, std::vector<TraceSource>(), *supervisor_, program_);
         program_.gateway = gateway_.get();
         supervisor_->start(*gateway_, program_);
+    }
+
+    // Of all workers, as clients ask for it.
+    void set_run_flags(bool runs) {
+        for (uint32_t i = 0; i < config_.attention_workers; ++i) {
+            supervisor_->set_run_flag(control::ATTENTION, i, runs);
+        }
+        for (uint32_t i = 0; i < config_.ffn_workers; ++i) {
+            supervisor_->set_run_flag(control::FFN, i, runs);
+        }
     }
 
     // The workers of this role are of host b, which is always there; their stand-ins are the fake

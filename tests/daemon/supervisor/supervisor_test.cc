@@ -426,25 +426,57 @@ TEST_F(SupervisorTest, WorkerOfAnotherBuildIsRefused) {
 }
 
 // Goal: run_flag = 0 ends a worker as if it had been told to, and nobody starts it again before the
-// flag is set. Method: a plain store into the word that the supervisor looks at. Oracle: the slots'
-// states and pids; a killed worker is started again without a word.
+// flag is set. Oracle: the slots' states and pids, and the word that the workers see.
 TEST_F(SupervisorTest, RunFlagZeroEndsAWorkerUntilItIsSetAgain) {
     config_.attention_workers = 1;
     config_.restart_reset_ms = 1;
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     const uint32_t first = worker("ffn", 0).pid();
-    words_.set_run_flag(false);
+    set_run_flags(false);
     EXPECT_TRUE(wait_for_state("ffn", 0, "halted"));
     EXPECT_TRUE(wait_for_state("attention", 0, "halted"));
+    EXPECT_FALSE(words_.run_flag());
     // More than the longest back-off of a crash.
     EXPECT_FALSE(run_for(
         loop_, 4 * config_.restart_max_ms, [&] { return worker("ffn", 0).state() != "halted"; }));
-    words_.set_run_flag(true);
+    set_run_flags(true);
     EXPECT_TRUE(wait_for_state("ffn", 0, "ready"));
     EXPECT_NE(worker("ffn", 0).pid(), first);
     EXPECT_TRUE(wait_for_state("attention", 0, "ready"));
+    EXPECT_TRUE(words_.run_flag());
     EXPECT_EQ(program_.given_up, "");
+}
+
+// As a restart asks for it: the flag is set again before the process has ended.
+TEST_F(SupervisorTest, ARunFlagThatIsSetAgainAtOnceIsARestart) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t first = worker("ffn", 0).pid();
+    set_run_flags(false);
+    set_run_flags(true);
+    EXPECT_TRUE(run_until(loop_, [&] {
+        const client::Worker now = worker("ffn", 0);
+        return now.state() == "ready" && now.pid() != first;
+    }));
+}
+
+// Goal: whoever can write the segments of a worker cannot have afdd end it, or keep it down.
+// Method: a plain store of 0 into the word that workers see; then the worker dies. Oracle: the
+// slot's state, and what the next worker sees.
+TEST_F(SupervisorTest, ARunFlagThatOthersHaveStoredEndsNobody) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const uint32_t first = worker("ffn", 0).pid();
+    words_.set_run_flag(false);
+    EXPECT_FALSE(run_for(loop_, 100, [&] { return worker("ffn", 0).state() != "ready"; }));
+    EXPECT_EQ(worker("ffn", 0).pid(), first);
+    ::kill(static_cast<pid_t>(first), SIGKILL);
+    EXPECT_TRUE(run_until(loop_, [&] {
+        const client::Worker now = worker("ffn", 0);
+        return now.state() == "ready" && now.pid() != first;
+    }));
+    EXPECT_TRUE(words_.run_flag());
 }
 
 }  // namespace

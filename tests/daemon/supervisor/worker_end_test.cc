@@ -133,9 +133,9 @@ TEST_F(WorkerEndTest, ACrashBeforeItIsReadyIsNoFault) {
 TEST_F(WorkerEndTest, AnEndThatWasAskedForIsNoFault) {
     start_and_listen();
     const WorkerEnd halted = end_by([&] {
-        words_.set_run_flag(false);
+        set_run_flags(false);
         ASSERT_TRUE(wait_for_state("attention", 0, "halted"));
-        words_.set_run_flag(true);
+        set_run_flags(true);
     });
     EXPECT_FALSE(halted.is_fault);
     EXPECT_THAT(halted.how, HasSubstr("exited with status 0"));
