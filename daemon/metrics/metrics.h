@@ -26,7 +26,7 @@ enum class Counter : uint32_t {
     kRounds = 1,              // Attention: rounds published. FFN: descriptors acknowledged.
     kSteps = 2,               // Attention: micro-batches carried through all layers. FFN: passes.
     kRows = 3,                // Attention: rows (positions) computed. FFN: as kTokens.
-    kWaits = 4,               // Times the data thread found nothing to do.
+    kSpun = 4,                // Waits of the data thread that ended while it still spun.
     kRefused = 5,             // FFN: descriptors and ids that failed validation, or R11.
     kComputeUs = 6,           // Time in operators.
     kSequences = 7,           // Attention: sequences running now (goes down, too).
@@ -40,9 +40,9 @@ enum class Counter : uint32_t {
     kTimeouts = 12,  // Attention: micro-batches given up because a round took too long (R7).
     kBubbleNs = 13,  // Of waits: there was work, and it was with a peer.
     kIdleNs = 14,    // Of waits: there was no work.
-    kSlept = 15,     // Of kWaits, those that did not end while it still spun.
-    kSpinNs = 16,    // Of waits that ended while it still spun.
-    kSleepNs = 17,   // Of the others.
+    kSlept = 15,     // Its other waits.
+    kSpinNs = 16,    // Time of kSpun.
+    kSleepNs = 17,   // Of kSlept.
     kInFlightNow = 18,       // Attention: micro-batches with the experts now (goes down, too).
     kPrefixQueries = 19,     // Attention: tokens that sequences began with.
     kPrefixHits = 20,        // Attention: of these, those that the prefix cache had.
@@ -100,10 +100,9 @@ class Metrics {
     }
     // A wait of the data thread is over. `is_idle`: it had no work.
     void add_wait(uint64_t wait_ns, bool is_idle, bool has_slept) {
-        add(Counter::kWaits, 1);
+        add(has_slept ? Counter::kSlept : Counter::kSpun, 1);
         add(is_idle ? Counter::kIdleNs : Counter::kBubbleNs, wait_ns);
         add(has_slept ? Counter::kSleepNs : Counter::kSpinNs, wait_ns);
-        if (has_slept) add(Counter::kSlept, 1);
     }
 
     void set(Counter counter, uint64_t value) { store(offset_of(counter), value); }

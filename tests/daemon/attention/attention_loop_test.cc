@@ -209,9 +209,9 @@ TEST(AttentionLoop, AnIdleLoopSleepsThoughASlotBecameFree) {
     harness.cancel(1);
     ASSERT_TRUE(harness.until_over(1));
     harness.lane(0).answer();
-    const uint64_t num_before = harness.num_sleeps();
+    const uint64_t num_before = harness.num_waits();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_LT(harness.num_sleeps() - num_before, 10U);
+    EXPECT_LT(harness.num_waits() - num_before, 10U);
 }
 
 // Goal: a request that finds every slot blocked is reported and ends at its own deadline, not at
@@ -252,8 +252,8 @@ TEST(AttentionLoop, AWaitIsNotOverWhileItsSlotStaysBlocked) {
     ASSERT_TRUE(harness.until_over(1));
     EXPECT_EQ(harness.request(1).code, Code::kDeadlineExceeded);
     // Longer than the loop looks around when it is idle.
-    const uint64_t num_before = harness.num_sleeps();
-    ASSERT_TRUE(harness.until([&] { return harness.num_sleeps() >= num_before + 3; }));
+    const uint64_t num_before = harness.num_waits();
+    ASSERT_TRUE(harness.until([&] { return harness.num_waits() >= num_before + 3; }));
     ASSERT_FALSE(harness.waits().empty());
     EXPECT_THAT(harness.waits().back(), HasSubstr("of ffn rank 5 (pid 4711)"));
     harness.lane(0).answer(FakeLane::kAll);

@@ -110,7 +110,7 @@ class LoopHarness {
     FakeLane& lane(size_t index) { return *fakes_[index]; }
     const Request& request(uint64_t id) { return requests_[id]; }
     // How often the loop found nothing to do.
-    uint64_t num_sleeps() { return metrics().get(Counter::kWaits); }
+    uint64_t num_waits() { return metrics().get(Counter::kSpun) + metrics().get(Counter::kSlept); }
     // Texts of the waits that were reported; an empty one says that a wait is over.
     const std::vector<std::string>& waits() const { return waits_; }
 
@@ -159,8 +159,8 @@ class LoopHarness {
     }
     // Until the loop has done all that it can of what it was told: the second wait began after it.
     bool until_quiet() {
-        const uint64_t num_before = num_sleeps();
-        return until([&] { return num_sleeps() >= num_before + 2; });
+        const uint64_t num_before = num_waits();
+        return until([&] { return num_waits() >= num_before + 2; });
     }
 
   private:

@@ -107,6 +107,23 @@ TEST_F(ExpositionTest, HasLevelsTimesAndWorkers) {
     EXPECT_THAT(all, HasSubstr(line("afd_handoff_seconds_count", R"(,direction="a2f")", "1")));
 }
 
+// A counter must not fall, and its parts are read at different times: none follows from another.
+TEST_F(ExpositionTest, WaitsOfOneKindDoNotDependOnThoseOfTheOther) {
+    const auto with_sleeps = [&](uint64_t num_sleeps) {
+        auto& counters = snapshot_.workers[0].counters;
+        counters[static_cast<size_t>(Counter::kSpun)] = 7;
+        counters[static_cast<size_t>(Counter::kSlept)] = num_sleeps;
+        return text();
+    };
+    for (const uint64_t num_sleeps : {5, 9}) {
+        const std::string all = with_sleeps(num_sleeps);
+        EXPECT_THAT(all, HasSubstr("role=\"attention\",worker=\"0\",kind=\"spin\"} 7\n"));
+        EXPECT_THAT(all,
+                    HasSubstr("role=\"attention\",worker=\"0\",kind=\"sleep\"} " +
+                              std::to_string(num_sleeps) + "\n"));
+    }
+}
+
 TEST_F(ExpositionTest, CountsAnswersOfHttpAndTokensOfThePrefixCache) {
     const std::string all = text();
     EXPECT_THAT(all,

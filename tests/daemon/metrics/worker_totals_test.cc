@@ -110,7 +110,7 @@ TEST(Metrics, AWaitIsOfOneCauseAndOfOneKind) {
     metrics.add_wait(100, /*is_idle=*/false, /*has_slept=*/false);
     metrics.add_wait(1000, /*is_idle=*/false, /*has_slept=*/true);
     metrics.add_wait(10'000, /*is_idle=*/true, /*has_slept=*/true);
-    EXPECT_EQ(metrics.get(Counter::kWaits), 3u);
+    EXPECT_EQ(metrics.get(Counter::kSpun), 1u);
     EXPECT_EQ(metrics.get(Counter::kSlept), 2u);
     EXPECT_EQ(metrics.get(Counter::kBubbleNs), 1100u);
     EXPECT_EQ(metrics.get(Counter::kIdleNs), 10'000u);
