@@ -51,6 +51,31 @@ Result<std::vector<std::vector<uint32_t>>> read_layer(const nlohmann::json& list
     return experts;
 }
 
+// Exceptions that are of no layer would be left out without a word, and the experts be elsewhere
+// than their author thinks.
+Result<> check_exceptions(const nlohmann::json& exceptions,
+                          const std::string& name,
+                          std::span<const schedule::LayerExperts> layers) {
+    if (!exceptions.is_object()) {
+        return Error{Code::kInvalidArgument,
+                     name + ", \"layers\": must be an object: {\"3\": [...]}"};
+    }
+    for (const auto& entry : exceptions.items()) {
+        const std::string& key = entry.key();
+        size_t layer = 0;
+        const auto parsed = std::from_chars(key.data(), key.data() + key.size(), layer);
+        const bool is_number = parsed.ec == std::errc() && std::to_string(layer) == key;
+        if (is_number && layer < layers.size() && layers[layer].num_routed > 0) continue;
+        return Error{Code::kInvalidArgument,
+                     fmt::format("{}, \"layers\": '{}' is no layer with routed experts; write its "
+                                 "number, below {}",
+                                 name,
+                                 key,
+                                 layers.size())};
+    }
+    return {};
+}
+
 Result<Ranks> read_file(const std::string& path,
                         std::span<const schedule::LayerExperts> layers,
                         uint32_t num_ranks) {
@@ -64,11 +89,12 @@ Result<Ranks> read_file(const std::string& path,
         return Error{Code::kInvalidArgument, name + ": must be a JSON object with \"experts\""};
     }
     const nlohmann::json exceptions = document.value("layers", nlohmann::json::object());
+    AFD_TRY(check_exceptions(exceptions, name, layers));
     Ranks ranks(layers.size());
     for (size_t layer = 0; layer < layers.size(); ++layer) {
         if (layers[layer].num_routed > 0) {
             const std::string key = std::to_string(layer);
-            const bool is_exception = exceptions.is_object() && exceptions.contains(key);
+            const bool is_exception = exceptions.contains(key);
             const std::string where =
                 name + (is_exception ? ", layer " + key : std::string(", \"experts\""));
             AFD_ASSIGN(ranks[layer],

@@ -66,5 +66,28 @@ TEST(PlacementSource, FileWithReplicasMayNameMoreWorkersThanExperts) {
     EXPECT_EQ(refusal(config, {{2, 0}}), "placed");
 }
 
+// Goal: an exception that is of no layer is not left out without a word. Oracle: the refusal names
+// the key; one of a layer is taken.
+TEST(PlacementSource, AnExceptionOfNoLayerIsRefused) {
+    const test::TemporaryDirectory directory;
+    const std::vector<schedule::LayerExperts> layers = {{0, 1}, {2, 0}};
+    const auto refusal_of = [&](const std::string& exceptions) {
+        Config config = config_of(2);
+        config.expert_placement = directory.write(
+            "placement.json", R"({"experts": [[0], [1]], "layers": )" + exceptions + "}");
+        const std::string said = refusal(config, layers);
+        const size_t at = said.find("\"layers\"");
+        return at == std::string::npos ? said : said.substr(at);
+    };
+    EXPECT_EQ(refusal_of(R"({"1": [[1], [0]]})"), "placed");
+    EXPECT_EQ(refusal_of("{}"), "placed");
+    for (const char* key : {"layer3", "99", "0", "01", "-1", ""}) {
+        EXPECT_EQ(refusal_of("{\"" + std::string(key) + "\": [[1], [0]]}"),
+                  "\"layers\": '" + std::string(key) +
+                      "' is no layer with routed experts; write its number, below 2");
+    }
+    EXPECT_EQ(refusal_of("[[[1], [0]]]"), "\"layers\": must be an object: {\"3\": [...]}");
+}
+
 }  // namespace
 }  // namespace afd::daemon
