@@ -5,6 +5,7 @@
 
 #include "daemon/config/choice_member.h"
 #include "daemon/config/placement_source.h"
+#include "model/tokenizer/utf8.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
@@ -28,9 +29,15 @@ std::vector<std::string> dispatch_dtype_names() {
     return names;
 }
 
+// Workers are told it as text.
 Result<> check_ffn_scheduler(const std::string& value) {
-    if (value.empty() || schedule::names_plugin(value)) return {};
-    return Error{Code::kInvalidArgument, "must be empty, or the path of a library: /path/lib.so"};
+    if (value.empty()) return {};
+    if (!schedule::names_plugin(value)) {
+        return Error{Code::kInvalidArgument,
+                     "must be empty, or the path of a library: /path/lib.so"};
+    }
+    if (model::is_valid_utf8(value)) return {};
+    return Error{Code::kInvalidArgument, "the path must be UTF-8; rename it, or link to it"};
 }
 
 Result<> check_expert_placement(const std::string& value) {

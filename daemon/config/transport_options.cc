@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/choice_member.h"
 #include "daemon/config/option_topics.h"
+#include "model/tokenizer/utf8.h"
 
 namespace afd::daemon {
+
+namespace {
+
+// Workers are told it as text.
+Result<> check_ucx_text(const std::string& value) {
+    if (model::is_valid_utf8(value)) return {};
+    return Error{Code::kInvalidArgument, "must be UTF-8"};
+}
+
+}  // namespace
 
 std::vector<ConfigOption> transport_options() {
     using C = Config;
@@ -13,21 +24,24 @@ std::vector<ConfigOption> transport_options() {
          .unit = "",
          .description = "Over what rows travel between workers: shared_memory, or messages of UCX",
          .choices = names_up_to(Transport::kUcx)},
-        {"ucx_transports",
-         &C::ucx_transports,
-         "tcp",
-         "",
-         "transport = ucx: which transports UCX may use, commas between (UCX_TLS)"},
-        {"ucx_devices",
-         &C::ucx_devices,
-         "all",
-         "",
-         "transport = ucx: which network devices it may use (UCX_NET_DEVICES)"},
-        {"ucx_host",
-         &C::ucx_host,
-         "127.0.0.1",
-         "",
-         "transport = ucx: address of this host at which FFN workers listen"},
+        {.name = "ucx_transports",
+         .member = &C::ucx_transports,
+         .default_text = "tcp",
+         .unit = "",
+         .description = "transport = ucx: which transports UCX may use, commas between (UCX_TLS)",
+         .check = check_ucx_text},
+        {.name = "ucx_devices",
+         .member = &C::ucx_devices,
+         .default_text = "all",
+         .unit = "",
+         .description = "transport = ucx: which network devices it may use (UCX_NET_DEVICES)",
+         .check = check_ucx_text},
+        {.name = "ucx_host",
+         .member = &C::ucx_host,
+         .default_text = "127.0.0.1",
+         .unit = "",
+         .description = "transport = ucx: address of this host at which FFN workers listen",
+         .check = check_ucx_text},
         {.name = "ucx_neighbours",
          .member = choice<&C::ucx_neighbours>(),
          .default_text = "memory",

@@ -377,6 +377,25 @@ TEST(Config, DescriptionReadBackGivesTheSameConfiguration) {
     }
 }
 
+// Goal: what cannot be said to a worker is refused at the start, with the name of the option, and
+// does not end in a Welcome that nobody can read.
+TEST(Config, TextsThatWorkersAreToldMustBeUtf8) {
+    const std::pair<const char*, const char*> wrong[] = {
+        {"model", "/models/\xff"},
+        {"ffn_scheduler", "/lib/\xff.so"},
+        {"ucx_transports", "tcp,\xff"},
+        {"ucx_devices", "eth\xff"},
+        {"ucx_host", "\xff"},
+    };
+    for (const auto& [option, text] : wrong) {
+        ConfigSources sources = with_model();
+        sources.flags[option] = text;
+        const std::string message = error_of(sources);
+        EXPECT_THAT(message, HasSubstr(option));
+        EXPECT_THAT(message, HasSubstr("must be UTF-8"));
+    }
+}
+
 TEST(DidYouMean, SuggestsOnlyNearWords) {
     const std::vector<std::string> words = {"gather", "any", "all"};
     EXPECT_EQ(nearest_word("gathr", words), "gather");
