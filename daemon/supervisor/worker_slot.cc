@@ -389,51 +389,67 @@ void WorkerSlot::kill_for_fault(const std::string& why) {
 void WorkerSlot::on_gone(const ProcessEnd& end) {
     // Out of the way, so that nothing below signals a pid that may have a new owner.
     const std::unique_ptr<WorkerProcess> gone = std::move(process_);
-    // What it sent before its end still counts: tokens that clients may have seen.
-    if (channel_ != nullptr) {
-        static_cast<void>(channel_->read().ok());
-        take_messages(nullptr);
-    }
+    take_last_words();
+    const Ending ending = describe(end);
+    log_end(gone->pid(), ending);
+    forget_process();
+    listener_.on_worker_gone(*this,
+                             {.is_fault = ending.is_fault, .how = name_ + " " + ending.reason});
+    after_end(ending);
+}
+
+// What it sent before its end still counts: tokens that clients may have seen.
+void WorkerSlot::take_last_words() {
+    if (channel_ == nullptr) return;
+    static_cast<void>(channel_->read().ok());
+    take_messages(nullptr);
     watcher_.reset();
     channel_.reset();
-    num_unread_answers_ = 0;
-    end_timer_.stop();
-    start_timer_.stop();
-    const State before = state_;
-    const bool was_settled = before == State::kReady && !settle_timer_.is_active();
-    settle_timer_.stop();
+}
+
+WorkerSlot::Ending WorkerSlot::describe(const ProcessEnd& end) const {
+    const bool was_ready = state_ == State::kReady;
+    return {.was_ready = was_ready,
+            .was_settled = was_ready && !settle_timer_.is_active(),
+            .is_fault = was_ready && is_fault(end),
+            .cannot_mend = fatal_ && is_permanent_code(fatal_->code()),
+            .reason = end_reason(end)};
+}
+
+void WorkerSlot::log_end(int pid, const Ending& ending) const {
+    if (shutting_down_) return;
+    if (halted_) {
+        log::info("{} (pid {}) ended: run_flag is 0", name_, pid);
+        return;
+    }
+    const char* during = ending.was_ready ? "" : " before it was ready";
+    log::error("{} (pid {}) {}{}", name_, pid, ending.reason, during);
+}
+
+void WorkerSlot::forget_process() {
     state_ = State::kDown;
+    for (Timer* timer : {&start_timer_, &settle_timer_, &end_timer_}) timer->stop();
+    num_unread_answers_ = 0;
     wait_text_.clear();
     links_.Clear();
-    const std::string reason = end_reason(end);
-    const bool cannot_mend = fatal_ && is_permanent_code(fatal_->code());
-    const WorkerEnd told{.is_fault = before == State::kReady && is_fault(end),
-                         .how = name_ + " " + reason};
     fatal_.reset();
     kill_reason_.clear();
     is_killed_for_fault_ = false;
-    if (halted_ && !shutting_down_) {
-        log::info("{} (pid {}) ended: run_flag is 0", name_, gone->pid());
-    } else if (!shutting_down_) {
-        const char* during = before == State::kReady ? "" : " before it was ready";
-        log::error("{} (pid {}) {}{}", name_, gone->pid(), reason, during);
-    }
-    listener_.on_worker_gone(*this, told);
+}
+
+void WorkerSlot::after_end(const Ending& ending) {
     if (shutting_down_) return;
+    const std::string why = name_ + " " + ending.reason;
     if (halted_) {
         if (is_to_run_) resume();
-        return;
-    }
-    if (was_settled) {
+    } else if (ending.was_settled) {
         // It served: that it died says nothing about its successor.
         start_later();
-    } else if (before == State::kReady) {
+    } else if (ending.was_ready) {
         dies_when_ready_ = true;
-        count_failure(name_ + " " + reason + " as soon as it was ready",
-                      false,
-                      schedule::ExecutionLog::kDeadly);
+        count_failure(why + " as soon as it was ready", false, schedule::ExecutionLog::kDeadly);
     } else {
-        count_failure(name_ + " " + reason, cannot_mend);
+        count_failure(why, ending.cannot_mend);
     }
 }
 

@@ -184,7 +184,21 @@ class WorkerSlot {
     void kill_for_fault(const std::string& why);
     bool is_fault(const ProcessEnd& end) const;
     std::string end_reason(const ProcessEnd& end) const;
+    // How the present process came to its end.
+    struct Ending {
+        bool was_ready = false;
+        bool was_settled = false;
+        bool is_fault = false;
+        bool cannot_mend = false;  // The next process would meet the same.
+        std::string reason;
+    };
     void on_gone(const ProcessEnd& end);
+    void take_last_words();
+    // Before forget_process().
+    Ending describe(const ProcessEnd& end) const;
+    void log_end(int pid, const Ending& ending) const;
+    void forget_process();
+    void after_end(const Ending& ending);
     void show_run_flag() const;
     void halt();
     void resume();
