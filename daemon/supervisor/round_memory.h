@@ -7,7 +7,7 @@
 // Where workers share no windows the rank hears alone, and without descriptors: it may take that
 // much of its own.
 //
-// Whoever leaves too many descriptors unread gets no further ones (WorkerSlot::kUnreadFdsMax), and
+// Whoever leaves too many descriptors unread gets no further ones (WorkerWire::kUnreadFdsMax), and
 // the round goes through the windows, as it does whenever there is no memory. Who leaves too many
 // answers of any kind unread is killed (kUnreadAnswersMax).
 

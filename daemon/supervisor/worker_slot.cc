@@ -37,10 +37,6 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       settings_(std::move(settings)),
       listener_(listener),
       name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
-      flush_retry_(loop,
-                   [this] {
-                       if (channel_ != nullptr) flush();
-                   }),
       restart_timer_(loop, [this] { start(); }),
       start_timer_(loop,
                    [this] {
@@ -53,7 +49,6 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
-      next_turn_(loop, [this] { on_turn(); }),
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
       is_tried_for_ever_(settings_.has_predecessors || !settings_.host.empty()) {}
 
@@ -105,7 +100,7 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     // The pid is the kernel's word about the socket, so a slot that afdd fills cannot be taken by
     // another process of this user.
     const bool is_expected =
-        settings_.spawn ? process_ != nullptr && channel_ == nullptr && process_->pid() == peer_pid
+        settings_.spawn ? process_ != nullptr && wire_ == nullptr && process_->pid() == peer_pid
                         : process_ == nullptr;
     if (!is_expected || static_cast<int>(hello.pid()) != peer_pid) {
         const std::string owner = process_ != nullptr
@@ -120,9 +115,13 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
                        loop_, peer_pid, channel.fd(), [this](const auto& end) { on_gone(end); }));
         on_started();
     }
-    channel_ = std::make_unique<ControlChannel>(std::move(channel));
-    watcher_ = std::make_unique<FdWatcher>(
-        loop_, channel_->fd(), [this](int events) { on_socket(events); });
+    wire_ = std::make_unique<WorkerWire>(
+        loop_,
+        name_,
+        std::move(channel),
+        WorkerWire::Owner{.on_message = [this](const auto& message) { take_message(message); },
+                          .on_fault = [this](const std::string& why) { kill_for_fault(why); },
+                          .on_closed = [this] { on_closed(); }});
     control::SupervisorMessage answer;
     *answer.mutable_welcome() = settings_.welcome;
     answer.mutable_welcome()->set_process_restarted(settings_.has_predecessors ||
@@ -131,98 +130,30 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     show_run_flag();
     if (settings_.complete_welcome) settings_.complete_welcome(*answer.mutable_welcome());
     answer.mutable_welcome()->set_num_fds(static_cast<uint32_t>(settings_.fds.size()));
-    channel_->queue(answer, settings_.fds);
-    flush();
-    // Messages that came right behind the Hello are read already: no event of the socket tells.
-    next_turn_.ask();
+    wire_->send(answer, settings_.fds);
     return {};
 }
 
 void WorkerSlot::send(const control::SupervisorMessage& message) {
-    if (channel_ == nullptr) return;
-    channel_->queue(message);
-    flush();
-}
-
-// False: there are too many, and its process is killed.
-bool WorkerSlot::count_answer() {
-    if (!channel_->wants_write()) {
-        num_unread_answers_ = 0;
-        return true;
-    }
-    if (num_unread_answers_ > kUnreadAnswersMax) return false;
-    if (++num_unread_answers_ <= kUnreadAnswersMax) return true;
-    kill_for_fault(fmt::format("it reads none of {} answers to what it asked", kUnreadAnswersMax));
-    return false;
+    if (wire_ != nullptr) wire_->send(message);
 }
 
 void WorkerSlot::answer(const control::SupervisorMessage& message) {
-    if (channel_ != nullptr && count_answer()) send(message);
+    if (wire_ != nullptr) wire_->answer(message);
 }
 
 Result<> WorkerSlot::answer(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {
-    if (channel_ == nullptr || !count_answer()) return {};
-    return send(message, std::move(fds));
+    return wire_ == nullptr ? Result<>() : wire_->answer(message, std::move(fds));
 }
 
 Result<> WorkerSlot::send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds) {
-    if (channel_ == nullptr) return {};
-    if (channel_->num_leaving() + fds.size() > kUnreadFdsMax) {
-        return resource_exhausted("{} does not read what it is sent: {} descriptors wait",
-                                  with(name_, channel_->num_leaving()));
-    }
-    channel_->queue(message, std::move(fds));
-    flush();
-    return {};
+    return wire_ == nullptr ? Result<>() : wire_->send(message, std::move(fds));
 }
 
-void WorkerSlot::flush() {
-    const Result<> sent = channel_->flush();
-    if (!sent.ok()) {
-        // The end of the process, or on_socket(), tells the rest.
-        watcher_->watch(UV_READABLE);
-        return;
-    }
-    watcher_->watch(UV_READABLE | flush_retry_.after(*channel_));
-}
-
-void WorkerSlot::on_socket(int events) {
-    if ((events & UV_WRITABLE) != 0) flush();
-    // What waits from the last turn comes first, in the turn that was asked for.
-    if ((events & UV_READABLE) != 0 && !next_turn_.is_asked()) on_turn();
-}
-
-void WorkerSlot::on_turn() {
-    if (channel_ == nullptr) return;
-    TurnBudget budget;
-    if (!take_messages(&budget)) return;
-    const Result<> read = channel_->read(ControlChannel::kReadBytesPerTurn);
-    // Nothing more comes after an error, so what came before it is no burden.
-    if (!take_messages(read.ok() ? &budget : nullptr) || read.ok()) return;
-    if (read.error().code == Code::kDataLoss) {
-        watcher_->watch(0);
-        return kill_for_fault("it sent bad bytes: " + read.error().message);
-    }
-    // Usually it is ending, and its end is about to be seen. If it lives on without its socket it
-    // can never serve again. One that was to end may take a moment: a timer watches it.
-    watcher_->watch(0);
+// Usually it is ending, and its end is about to be seen. If it lives on without its socket it can
+// never serve again. One that was to end may take a moment: a timer watches it.
+void WorkerSlot::on_closed() {
     if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
-}
-
-bool WorkerSlot::take_messages(TurnBudget* budget) {
-    control::WorkerMessage message;
-    while (budget == nullptr || budget->take()) {
-        const Result<bool> next = channel_->next(message);
-        if (!next.ok()) {
-            watcher_->watch(0);
-            kill_for_fault("it sent bad bytes: " + next.error().message);
-            return false;
-        }
-        if (!next.value()) return true;
-        take_message(message);
-    }
-    next_turn_.ask();
-    return false;
 }
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {
@@ -369,7 +300,7 @@ void WorkerSlot::tell_to_end() {
     message.mutable_shutdown();
     send(message);
     // A spawned process that has not said Hello yet cannot be told.
-    if (process_ != nullptr && channel_ == nullptr) process_->kill();
+    if (process_ != nullptr && wire_ == nullptr) process_->kill();
 }
 
 void WorkerSlot::kill(const std::string& why) {
@@ -400,11 +331,9 @@ void WorkerSlot::on_gone(const ProcessEnd& end) {
 
 // What it sent before its end still counts: tokens that clients may have seen.
 void WorkerSlot::take_last_words() {
-    if (channel_ == nullptr) return;
-    static_cast<void>(channel_->read().ok());
-    take_messages(nullptr);
-    watcher_.reset();
-    channel_.reset();
+    if (wire_ == nullptr) return;
+    wire_->take_rest();
+    wire_.reset();
 }
 
 WorkerSlot::Ending WorkerSlot::describe(const ProcessEnd& end) const {
@@ -429,7 +358,6 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
 void WorkerSlot::forget_process() {
     state_ = State::kDown;
     for (Timer* timer : {&start_timer_, &settle_timer_, &end_timer_}) timer->stop();
-    num_unread_answers_ = 0;
     wait_text_.clear();
     links_.Clear();
     fatal_.reset();

@@ -23,14 +23,13 @@
 #include <vector>
 
 #include "daemon/loop/event_loop.h"
-#include "daemon/loop/turn_budget.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
 #include "daemon/supervisor/stop_detector.h"
 #include "daemon/supervisor/worker_end.h"
 #include "daemon/supervisor/worker_process.h"
+#include "daemon/supervisor/worker_wire.h"
 #include "daemon/worker/control_channel.h"
-#include "daemon/worker/flush_retry.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 
@@ -75,11 +74,6 @@ class WorkerSlot {
 
     // A worker that dies so soon after it was ready has not served.
     static constexpr uint64_t kSettleMs = 1000;
-    // Descriptors of two-phase rounds that wait for the worker to read them, at most.
-    static constexpr size_t kUnreadFdsMax = 64;
-    // Answers that wait for the worker to read them, at most. It asks about one round a micro-batch
-    // and session at a time.
-    static constexpr uint32_t kUnreadAnswersMax = 4096;
 
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
@@ -120,13 +114,9 @@ class WorkerSlot {
     // Errors: the reason to refuse it; `channel` is left as it is.
     Result<> take(ControlChannel& channel, const control::Hello& hello, int peer_pid);
 
-    // Sends a message; nothing happens unless a worker is connected.
+    // As WorkerWire has them; nothing happens unless a worker is connected.
     void send(const control::SupervisorMessage& message);
-    // The same with descriptors. Errors: kResourceExhausted: the worker has kUnreadFdsMax of them
-    // that it has not read.
     Result<> send(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
-    // The same of an answer, with descriptors or without: who asks and asks and does not read is
-    // killed.
     void answer(const control::SupervisorMessage& message);
     Result<> answer(const control::SupervisorMessage& message, std::vector<UniqueFd> fds);
 
@@ -170,11 +160,7 @@ class WorkerSlot {
     void fill_status(client::Worker& status) const;
 
   private:
-    void on_socket(int events);
-    void on_turn();
-    // Takes the messages that are read, as far as `budget` goes; without one, all. False: some
-    // wait, or the worker sent bad bytes and is killed.
-    bool take_messages(TurnBudget* budget);
+    void on_closed();
     void take_message(const control::WorkerMessage& message);
     void on_links(const control::Links& links);
     void on_wait(const std::string& text);
@@ -203,8 +189,6 @@ class WorkerSlot {
     void halt();
     void resume();
     void tell_to_end();
-    void flush();
-    bool count_answer();
     void on_settled();
     // `num_more`: failures beyond start_attempts that are borne.
     void count_failure(const std::string& why, bool is_permanent, uint64_t num_more = 0);
@@ -217,10 +201,7 @@ class WorkerSlot {
 
     State state_ = State::kDown;
     std::unique_ptr<WorkerProcess> process_;
-    std::unique_ptr<ControlChannel> channel_;
-    uint32_t num_unread_answers_ = 0;  // At most: some may have been read.
-    std::unique_ptr<FdWatcher> watcher_;
-    FlushRetry flush_retry_;
+    std::unique_ptr<WorkerWire> wire_;  // Null: no worker is connected.
     Timer restart_timer_;
     Timer start_timer_;   // Kills a worker that does not get ready.
     Timer settle_timer_;  // Since it is ready.
@@ -228,8 +209,7 @@ class WorkerSlot {
     HangDetector hang_detector_;
     StopDetector stop_detector_;
 
-    NextTurn next_turn_;  // Asked: messages of the worker wait.
-    Timer end_timer_;     // Kills a worker that was halted and does not end.
+    Timer end_timer_;  // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
     bool is_to_run_ = true;  // run_flag.
     bool halted_ = false;    // It is 0, or was, and the process of that time is there.
