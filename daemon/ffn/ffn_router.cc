@@ -36,8 +36,7 @@ FfnRouter::FfnRouter(const schedule::ReturnTransport& transport,
     topk_weights_.resize(tokens_max * top_k_);
     keys_.resize(tokens_max * num_slots_);
     row_slots_.resize(tokens_max * num_slots_);
-    router_workspace_.reserve(
-        model::Router::workspace_bytes(router.attributes(), tokens_max, num_threads, has_rest));
+    router_workspace_.reserve(router.workspace_bytes(tokens_max, num_threads, has_rest));
     // One key more than there are: what is computed elsewhere sorts behind everything of ours.
     sort_workspace_.reserve(
         ops::moe_init_routing_v3_workspace_bytes(tokens_max, num_slots_, num_keys_ + 1));

@@ -57,8 +57,7 @@ size_t AttentionHalf::workspace_bytes(size_t rows_max, unsigned num_threads) con
         is_fp32 ? 2 * ops::workspace_bytes_of<Bf16>(rows_max * config_.hidden) : 0;
     // One memory for both: routing begins when the attention of the layer is done.
     return std::max(block_->workspace_bytes(rows_max, num_threads),
-                    rest_bytes + Router::workspace_bytes(
-                                     gating_attributes(config_), rows_max, num_threads, is_fp32));
+                    rest_bytes + router_.workspace_bytes(rows_max, num_threads, is_fp32));
 }
 
 void AttentionHalf::attention(uint32_t layer,

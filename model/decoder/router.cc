@@ -35,6 +35,24 @@ size_t gating_bytes(const ops::GatingAttributes& attributes) {
     return ops::workspace_round_up(ops::gating_rows_workspace_bytes(attributes));
 }
 
+// logits = logits + the products with each part of a gate in turn.
+// Shapes: products [num_tokens, num_parts · num_experts], logits [num_tokens, num_experts].
+void add_products(ops::Rows<const float> products,
+                  ops::Rows<float> logits,
+                  ops::Parallel& parallel) {
+    const size_t num_experts = logits.num_cols;
+    const auto add = [&](size_t first, size_t last, unsigned) {
+        for (size_t t = first; t < last; ++t) {
+            float* sum = logits.row(t);
+            for (size_t part = 0; part < products.num_cols; part += num_experts) {
+                const float* product = products.row(t) + part;
+                for (size_t e = 0; e < num_experts; ++e) sum[e] = sum[e] + product[e];
+            }
+        }
+    };
+    ops::for_rows(parallel, logits.num_rows, products.num_cols, add);
+}
+
 bool is_in(GateSet set, bool is_hash_layer) {
     return set == GateSet::kAll || is_hash_layer == (set == GateSet::kHashLayers);
 }
@@ -59,6 +77,12 @@ ops::GatingAttributes gating_attributes(const ModelConfig& config) {
 
 Result<Router> Router::make(const ops::GatingAttributes& attributes, std::vector<Gate> gates) {
     AFD_TRY(ops::validate(attributes));
+    for (const Gate& gate : gates) {
+        AFD_ASSERT(gate.weight.num_outputs() % attributes.num_experts == 0,
+                   "%zu outputs, %zu experts",
+                   gate.weight.num_outputs(),
+                   attributes.num_experts);
+    }
     Router router;
     router.attributes_ = attributes;
     router.gates_ = std::move(gates);
@@ -79,7 +103,8 @@ Result<Router> Router::load(const ModelFiles& files,
         if (!config.is_moe_layer(layer) || !is_in(set, config.is_hash_layer(layer))) continue;
         AFD_ASSIGN(RouterTensors tensors, read_router_tensors(files.tensors(), config, layer));
         gates[layer].weight = ops::PackedLinear::pack(
-            ops::make_rows<const ops::Bf16>(tensors.gate.data(), config.num_experts, config.hidden),
+            ops::make_rows<const ops::Bf16>(
+                tensors.gate.data(), tensors.gate.size() / config.hidden, config.hidden),
             numeric_class);
         gates[layer].bias = std::move(tensors.bias);
         gates[layer].logit_bias = std::move(tensors.logit_bias);
@@ -88,12 +113,13 @@ Result<Router> Router::load(const ModelFiles& files,
     return make(gating_attributes(config), std::move(gates));
 }
 
-size_t Router::workspace_bytes(const ops::GatingAttributes& attributes,
-                               size_t rows_max,
-                               unsigned num_threads,
-                               bool has_rest) {
-    const size_t logits_bytes = ops::workspace_bytes_of<float>(rows_max * attributes.num_experts);
-    return (has_rest ? 2 : 1) * logits_bytes + num_threads * gating_bytes(attributes);
+size_t Router::workspace_bytes(size_t rows_max, unsigned num_threads, bool has_rest) const {
+    size_t num_products = attributes_.num_experts;
+    for (const Gate& gate : gates_) {
+        num_products = std::max(num_products, gate.weight.num_outputs());
+    }
+    const size_t products_bytes = ops::workspace_bytes_of<float>(rows_max * num_products);
+    return (has_rest ? 2 : 1) * products_bytes + num_threads * gating_bytes(attributes_);
 }
 
 void Router::route(uint32_t layer,
@@ -105,20 +131,7 @@ void Router::route(uint32_t layer,
     AFD_ASSERT(routes(layer), "layer %u of %zu has no gate", layer, gates_.size());
     const Gate& gate = gates_[layer];
     ops::WorkspaceCursor cursor(workspace);
-    const auto logits = ops::make_rows(cursor.take<float>(x.num_rows * attributes_.num_experts),
-                                       x.num_rows,
-                                       attributes_.num_experts);
-    // Logits stay in fp32 (the specification, section 10): rounded to bf16, near ties would be
-    // decided otherwise than by the reference.
-    ops::linear_f32(x, gate.weight, logits, parallel);
-    if (rest.middle.data != nullptr) {
-        const auto product =
-            ops::make_rows(cursor.take<float>(x.num_rows * attributes_.num_experts),
-                           x.num_rows,
-                           attributes_.num_experts);
-        add_product(rest.middle, gate, product, logits, parallel);
-        add_product(rest.low, gate, product, logits, parallel);
-    }
+    const ops::Rows<float> logits = multiply(gate, x, rest, cursor, parallel);
     const std::span<std::byte> scratch = cursor.rest();
     const size_t scratch_bytes = gating_bytes(attributes_);
     const size_t row_elements = attributes_.num_experts * kElementsPerScore;
@@ -131,16 +144,33 @@ void Router::route(uint32_t layer,
         });
 }
 
-void Router::add_product(ops::Rows<const ops::Bf16> x,
-                         const Gate& gate,
-                         ops::Rows<float> scratch,
-                         ops::Rows<float> logits,
-                         ops::Parallel& parallel) {
-    ops::linear_f32(x, gate.weight, scratch, parallel);
-    for (size_t t = 0; t < logits.num_rows; ++t) {
-        float* sum = logits.row(t);
-        for (size_t e = 0; e < logits.num_cols; ++e) sum[e] = sum[e] + scratch.row(t)[e];
+// Logits stay in fp32 (the specification, section 10): rounded to bf16, near ties would be decided
+// otherwise than by the reference.
+ops::Rows<float> Router::multiply(const Gate& gate,
+                                  ops::Rows<const ops::Bf16> x,
+                                  const RowRest& rest,
+                                  ops::WorkspaceCursor& cursor,
+                                  ops::Parallel& parallel) const {
+    const size_t num_experts = attributes_.num_experts;
+    const size_t num_products = gate.weight.num_outputs();
+    const auto take_products = [&] {
+        return ops::make_rows(
+            cursor.take<float>(x.num_rows * num_products), x.num_rows, num_products);
+    };
+    const auto products = take_products();
+    ops::linear_f32(x, gate.weight, products, parallel);
+    // In the place of x·W0, to which the others are added.
+    const ops::Rows<float> logits = products.columns(0, num_experts);
+    if (num_products > num_experts) {
+        add_products(products.columns(num_experts, num_products - num_experts), logits, parallel);
     }
+    if (rest.middle.data == nullptr) return logits;
+    const auto others = take_products();
+    for (const auto& part : {rest.middle, rest.low}) {
+        ops::linear_f32(part, gate.weight, others, parallel);
+        add_products(others, logits, parallel);
+    }
+    return logits;
 }
 
 void Router::choose(const Gate& gate,

@@ -6,6 +6,15 @@
 //   logits = x · Wgateᵀ (+ bias, where the gate has one) in fp32 (ops/linear/linear.h);
 //   topk_ids, topk_weights = MoeGatingTopK(logits), or sparsemixer(logits)
 //
+// Row and gate come in up to three parts of bf16 each, x + middle + low (RowRest) and W0 + W1 + W2
+// (model/checkpoint/router_tensors.h). Each part of the row is multiplied with each part of the
+// gate, and the products, which are fp32 sums of their own, are added in fp32 in one order: that of
+// the row's parts, and for each of them that of the gate's,
+//
+//   logits = ((((((((x·W0 + x·W1) + x·W2) + middle·W0) + middle·W1) + middle·W2) + low·W0) + ...
+//
+// without the products of parts that are not there.
+//
 // both as ops/experts/gating_rows.h has them. In a hash layer topk_ids = the table's row of the
 // token id, whatever the logits, and topk_weights are the scores at these ids, normalised and
 // scaled as in the other layers.
@@ -28,6 +37,7 @@
 #include "ops/linear/linear.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
+#include "ops/tensor/workspace.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -53,8 +63,8 @@ struct Routing {
 // also where FFN workers route the others.
 enum class GateSet { kAll, kHashLayers, kOtherLayers };
 
-// What the rounding of a row to bf16 left (ops::SplitRows), with residual = fp32: then logits =
-// (x · Wᵀ + middle · Wᵀ) + low · Wᵀ in fp32. Shapes: [num_tokens, hidden], or none.
+// What the rounding of a row to bf16 left (ops::SplitRows), with residual = fp32. Shapes:
+// [num_tokens, hidden], or none.
 struct RowRest {
     ops::Rows<const ops::Bf16> middle = {};
     ops::Rows<const ops::Bf16> low = {};
@@ -64,7 +74,7 @@ class Router {
   public:
     // One MoE layer's gate.
     struct Gate {
-        ops::PackedLinear weight;            // [num_experts, hidden]
+        ops::PackedLinear weight;            // [num_parts · num_experts, hidden]
         std::vector<float> bias;             // [num_experts], or empty.
         std::vector<float> logit_bias;       // [num_experts], or empty.
         std::vector<int32_t> token_experts;  // [vocab_size, top_k] in a hash layer, or empty.
@@ -73,8 +83,9 @@ class Router {
     // Routes nothing: empty() holds.
     Router() = default;
 
-    // `gates`: one per layer; one without weights marks a dense layer.
-    // Errors: kInvalidArgument names the attribute that no gate can have.
+    // `gates`: one per layer; one without weights marks a dense layer. REQUIRES: the outputs of
+    // each weight are a multiple of num_experts. Errors: kInvalidArgument names the attribute that
+    // no gate can have.
     static Result<Router> make(const ops::GatingAttributes& attributes, std::vector<Gate> gates);
 
     // Loads and packs the gates of every MoE layer of the set. Errors: those of
@@ -95,12 +106,8 @@ class Router {
     }
     const ops::GatingAttributes& attributes() const { return attributes_; }
 
-    // For route() of up to rows_max rows by gates with these attributes, on up to num_threads.
-    // `has_rest`: route() gets RowRest.
-    static size_t workspace_bytes(const ops::GatingAttributes& attributes,
-                                  size_t rows_max,
-                                  unsigned num_threads,
-                                  bool has_rest = false);
+    // For route() of up to rows_max rows, on up to num_threads. `has_rest`: it gets RowRest.
+    size_t workspace_bytes(size_t rows_max, unsigned num_threads, bool has_rest = false) const;
 
     // A row whose scores hold a NaN gets NaN weights: see is_poisoned().
     // Shape: x [num_tokens, hidden]. REQUIRES: routes(layer); in a hash layer out.token_ids.
@@ -112,11 +119,11 @@ class Router {
                const RowRest& rest = {}) const;
 
   private:
-    static void add_product(ops::Rows<const ops::Bf16> x,
-                            const Gate& gate,
-                            ops::Rows<float> scratch,
-                            ops::Rows<float> logits,
-                            ops::Parallel& parallel);
+    ops::Rows<float> multiply(const Gate& gate,
+                              ops::Rows<const ops::Bf16> x,
+                              const RowRest& rest,
+                              ops::WorkspaceCursor& cursor,
+                              ops::Parallel& parallel) const;
     void choose(const Gate& gate,
                 ops::Rows<float> logits,
                 const Routing& out,

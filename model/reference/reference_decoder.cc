@@ -74,6 +74,19 @@ void multiply_gate(const Matrix& x, const std::vector<float>& gate, Rounding rou
     }
 }
 
+// x · Wᵀ of a gate in parts (router_tensors.h).
+Matrix gate_logits(const Matrix& x, const std::vector<Bf16>& gate, size_t num_experts) {
+    const Matrix products =
+        ops::reference::linear_f32(x, matrix_of(gate, gate.size() / x.num_cols));
+    Matrix logits(x.num_rows, num_experts);
+    for (size_t t = 0; t < x.num_rows; ++t) {
+        for (size_t i = 0; i < products.num_cols; ++i) {
+            logits.at(t, i % num_experts) += products.at(t, i);
+        }
+    }
+    return logits;
+}
+
 // int4 and mxfp4 become the bf16 values that they stand for, unless the rows are int8.
 void dequantise_nibbles(const QuantisationConfig& quantisation, StoredMatrix& matrix) {
     if (!ops::has_nibbles(matrix.format)) return;
@@ -129,7 +142,7 @@ struct ReferenceDecoder::Impl {
 ops::reference::GatingOutput ReferenceDecoder::Impl::route(const Layer& layer,
                                                            const Matrix& x,
                                                            std::span<const int32_t> tokens) const {
-    Matrix logits = ops::reference::linear_f32(x, matrix_of(layer.router.gate, config.num_experts));
+    Matrix logits = gate_logits(x, layer.router.gate, config.num_experts);
     for (size_t i = 0; !layer.router.logit_bias.empty() && i < logits.values.size(); ++i) {
         logits.values[i] += static_cast<double>(layer.router.logit_bias[i % config.num_experts]);
     }

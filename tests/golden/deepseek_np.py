@@ -22,7 +22,7 @@ Quantised weights (quantised_np): "none" multiplies by what they stand for, "bf1
 int8 rows where the weight is int8.
 
 Weights are bf16 values in both; a checkpoint in F32 or F16 is rounded on loading. The router's
-balancing bias alone keeps fp32. Experts in fp8 are values times scales, unrounded.
+weight and balancing bias alone keep fp32. Experts in fp8 are values times scales, unrounded.
 """
 import dataclasses
 import json
@@ -186,7 +186,7 @@ class DeepSeek:
 
     @staticmethod
     def loaded(name: str, value: Array) -> Array:
-        if not name.endswith("e_score_correction_bias"):
+        if not name.endswith((".gate.weight", ".router.weight", "e_score_correction_bias")):
             value = safetensors_np.round_bf16(value)
         return value.astype(np.float64)
 

@@ -99,6 +99,8 @@ VARIANTS: dict[str, dict] = {
                        "num_key_value_heads": 3, "head_dim": 20, "rotary_dim": 10,
                        "intermediate_size": 44, "num_local_experts": 7,
                        "num_experts_per_tok": 3},
+    # As its successors are released; three parts of 14 experts share panels of the packed gate.
+    "minimax_m2_f32_router": {**MINIMAX, "num_local_experts": 14, "router_dtype": "F32"},
     "gpt_oss": {**GPT_OSS, "form": {"method": "mxfp4_fused"}},
     "gpt_oss_expanded": {**GPT_OSS, "form": {"method": "mxfp4_fused_expanded"}},
     "gpt_oss_odd": {**GPT_OSS, "hidden_size": 90, "num_attention_heads": 3,

@@ -54,8 +54,8 @@ GPTQ = {"method": "gptq", "group": 64, "symmetric": True, "scales": "F16"}
 ROUTED_ALONE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
                 r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
 
-# num_shards, weights_dtype, fp8_scales and form (foreign_np.py) steer this program and do not reach
-# config.json.
+# num_shards, weights_dtype, router_dtype, fp8_scales and form (foreign_np.py) steer this program and
+# do not reach config.json.
 VARIANTS: dict[str, dict] = {
     # DeepSeek-V3 in small: everything on.
     "v3": {},
@@ -245,8 +245,9 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
     return values * np.float32(gain * shape[-1] ** -0.5)
 
 
-def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | None,
-                  form: dict | None, seed: int, out: pathlib.Path) -> None:
+def write_weights(config: dict, num_shards: int, dtype: str, router_dtype: str,
+                  fp8_scales: str | None, form: dict | None, seed: int,
+                  out: pathlib.Path) -> None:
     """model.safetensors, or shards of about equal tensor counts with an index."""
     random = np.random.default_rng(seed)
     tensors = {}
@@ -255,7 +256,8 @@ def write_weights(config: dict, num_shards: int, dtype: str, fp8_scales: str | N
             order = np.argsort(random.random((shape[0], config["n_routed_experts"])), axis=-1)
             tensors[name] = ("I32", order[:, :shape[1]].astype(np.int32))
             continue
-        of_tensor = "F32" if name.endswith("e_score_correction_bias") else dtype
+        of_tensor = ("F32" if name.endswith("e_score_correction_bias")
+                     else router_dtype if name.endswith(".gate.weight") else dtype)
         values = random_tensor(name, shape, config, random)
         if form is not None and form["method"].startswith("mxfp4_fused"):
             if name.endswith((".gate_up_proj", "experts.down_proj")):
@@ -333,6 +335,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     """Writes every file of the variant into the folder `out`."""
     config = variant_of(variant)
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
+    router_dtype = config.pop("router_dtype", dtype)
     fp8_scales, form = config.pop("fp8_scales", None), config.pop("form", None)
     if form is not None and form["method"] != "mxfp4_fused_expanded":
         config["quantization_config"] = foreign_np.quantization_config(form)
@@ -349,7 +352,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
                {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|begin|>",
                 "eos_token": "<|end|>", "model_max_length": config["max_position_embeddings"],
                 "tokenizer_class": "PreTrainedTokenizerFast"})
-    write_weights(config, num_shards, dtype, fp8_scales, form, seed, out)
+    write_weights(config, num_shards, dtype, router_dtype, fp8_scales, form, seed, out)
 
 
 def main() -> None:

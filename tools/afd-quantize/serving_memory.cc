@@ -13,6 +13,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/foreign_matrix.h"
+#include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/attention_half.h"
 #include "ops/format/packed_shape.h"
@@ -39,18 +40,24 @@ std::vector<std::string> expert_prefixes(const model::ModelConfig& config) {
     return prefixes;
 }
 
-// Every tensor that is no expert's, as bf16.
+bool is_gate(const std::string& name, const model::ModelConfig& config) {
+    return name.starts_with("model.layers.") &&
+           name.ends_with("." + config.names.router + ".weight");
+}
+
+// Every tensor that is no expert's, as bf16; a router's weight in as many parts as it may need.
 uint64_t other_bytes(const model::ModelFiles& files) {
     const std::vector<std::string> experts = expert_prefixes(files.config());
     const model::TensorStore& tensors = files.tensors();
     uint64_t total = 0;
-    const auto add = [&](const std::string& name, std::span<const uint64_t> shape) {
-        const bool is_expert = std::ranges::any_of(
-            experts, [&](const std::string& prefix) { return name.starts_with(prefix); });
-        if (is_expert || model::is_beyond_layers(name, files.config().num_layers)) return;
-        total += kBf16Bytes *
-                 std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
-    };
+    const auto add =
+        [&](const std::string& name, std::span<const uint64_t> shape, uint64_t num_parts = 1) {
+            const bool is_expert = std::ranges::any_of(
+                experts, [&](const std::string& prefix) { return name.starts_with(prefix); });
+            if (is_expert || model::is_beyond_layers(name, files.config().num_layers)) return;
+            total += num_parts * kBf16Bytes *
+                     std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
+        };
     std::set<std::string> parts;
     for (const model::TensorInfo* tensor : tensors.list()) {
         const auto weight = model::foreign_weight_of(tensors, tensors.form(), tensor->name);
@@ -62,7 +69,8 @@ uint64_t other_bytes(const model::ModelFiles& files) {
     }
     for (const model::TensorInfo* tensor : tensors.list()) {
         if (parts.contains(tensor->name) || tensor->name.ends_with("_scale_inv")) continue;
-        add(tensor->name, tensor->shape);
+        const bool is_of_router = is_gate(tensor->name, files.config());
+        add(tensor->name, tensor->shape, is_of_router ? model::gate_parts_max(tensor->dtype) : 1);
     }
     return total;
 }

@@ -177,8 +177,7 @@ TEST_P(GateMatrix, GivesTheBitsOfWhatGatesSayOfRowsAlone) {
     for (const GateKind kind : {GateKind::kSpread, GateKind::kFavourites, GateKind::kOneExpert}) {
         for (const uint32_t top_k : {1u, 4u, 8u}) {
             const model::Router router = make_router(kind, top_k);
-            const ops::Workspace workspace(
-                model::Router::workspace_bytes(router.attributes(), 1, 1));
+            const ops::Workspace workspace(router.workspace_bytes(1, 1));
             System system(GetParam(), &router);
             auto moe = system.compose(true);
             ASSERT_TRUE(moe.ok()) << moe.error().message;

@@ -69,7 +69,7 @@ void route(Call& call, const model::Router& router) {
     if (call.input.layer_id == 0) return;
     std::mt19937 random(call.input.num_tokens);
     ops::SerialParallel serial;
-    const ops::Workspace workspace(model::Router::workspace_bytes(router.attributes(), 1, 1));
+    const ops::Workspace workspace(router.workspace_bytes(1, 1));
     for (uint32_t t = 0; t < call.input.num_tokens; ++t) {
         if (random() % 16 == 0) call.x[t * kHidden] = ops::from_float(NAN);
         router.route(call.input.layer_id,

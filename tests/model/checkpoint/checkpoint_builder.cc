@@ -144,6 +144,10 @@ void CheckpointBuilder::add_integers(const std::string& name,
     tensors_.push_back({name, std::move(shape), {}, std::move(values)});
 }
 
+void CheckpointBuilder::store_as_f32(const std::string& name, std::vector<float> values) {
+    tensors_[index_of(name)].floats = std::move(values);
+}
+
 size_t CheckpointBuilder::index_of(const std::string& name) const {
     size_t index = 0;
     while (index < tensors_.size() && tensors_[index].name != name) ++index;

@@ -33,6 +33,8 @@ class CheckpointBuilder {
     void add_integers(const std::string& name,
                       std::vector<uint64_t> shape,
                       std::vector<int32_t> values);
+    // Stores the tensor as F32 with these elements, which tensor() does not show.
+    void store_as_f32(const std::string& name, std::vector<float> values);
     void rename(const std::string& from, const std::string& to);
     void remove(const std::string& name);
     void reshape(const std::string& name, std::vector<uint64_t> shape);

@@ -239,7 +239,7 @@ TEST_F(AttentionHalfTest, ARouterElsewhereChoosesTheSame) {
     half_.pre_ffn(1, rows, input(0), workspace_, serial_);
     half.pre_ffn(1, rows, input(1), workspace_, serial_);
     EXPECT_THAT(ids[1], Each(-7));
-    const ops::Workspace workspace(Router::workspace_bytes(router.attributes(), 2, 1));
+    const ops::Workspace workspace(router.workspace_bytes(2, 1));
     for (size_t t = 0; t < 16; t += 2) {
         router.route(1,
                      ops::make_rows(std::as_const(x[1]).data(), 16, kHidden).slice(t, 2),
