@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/checkpoint/safetensors_writer.h"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace afd::model {
 
@@ -37,37 +34,27 @@ std::string safetensors_prefix(std::span<TensorPlace> tensors) {
     return prefix;
 }
 
-Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
+Result<> write_safetensors(WholeFile file, std::span<const TensorToWrite> tensors) {
     std::vector<TensorPlace> places;
     for (const TensorToWrite& tensor : tensors) {
         places.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape});
     }
     const std::string prefix = safetensors_prefix(places);
-    struct Close {
-        void operator()(std::FILE* file) const { std::fclose(file); }
-    };
-    const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "wbe"));
-    const auto failure = [&path] {
-        const Code code = errno == EACCES   ? Code::kPermissionDenied
-                          : errno == ENOSPC ? Code::kResourceExhausted
-                                            : Code::kUnavailable;
-        return Error{code, path + ": writing: " + std::strerror(errno)};
-    };
-    if (!file) return failure();
-    const auto write = [&file](const void* data, size_t size) {
-        return size == 0 || std::fwrite(data, 1, size, file.get()) == size;
-    };
-    bool is_written = write(prefix.data(), prefix.size());
+    AFD_TRY(file.write(std::as_bytes(std::span(prefix))));
     for (size_t i = 0; i < tensors.size(); ++i) {
         const auto data = tensors[i].data;
         AFD_ASSERT(places[i].end - places[i].begin == data.size(),
                    "%s has %zu bytes of data",
                    tensors[i].name.c_str(),
                    data.size());
-        is_written = is_written && write(data.data(), data.size());
+        AFD_TRY(file.write(data));
     }
-    if (!is_written || std::fflush(file.get()) != 0) return failure();
-    return {};
+    return file.commit();
+}
+
+Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors) {
+    AFD_ASSIGN(WholeFile file, WholeFile::create(path));
+    return write_safetensors(std::move(file), tensors);
 }
 
 }  // namespace afd::model

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/checkpoint/safetensors.h"
+#include "model/checkpoint/whole_file.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -34,8 +35,9 @@ struct TensorPlace {
 // What a file begins with, if the tensors' bytes follow it in this order. Sets begin and end.
 std::string safetensors_prefix(std::span<TensorPlace> tensors);
 
-// Creates or replaces `path`. Errors: kPermissionDenied, kResourceExhausted (a full disk),
-// kUnavailable.
+// Writes all of the file and gives it its place. Errors: those of WholeFile.
+Result<> write_safetensors(WholeFile file, std::span<const TensorToWrite> tensors);
+// The same, made now.
 Result<> write_safetensors(const std::string& path, std::span<const TensorToWrite> tensors);
 
 }  // namespace afd::model

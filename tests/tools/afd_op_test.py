@@ -101,6 +101,14 @@ class Runs(unittest.TestCase):
             np.testing.assert_array_equal(out["expert_tokens_count_or_cumsum"],
                                           np.cumsum(np.bincount(self.ids.reshape(-1), minlength=4)))
 
+    def test_a_place_that_cannot_be_written_is_said(self):
+        # Below a file: root may write anywhere else.
+        place = str(self.folder / "in.safetensors" / "out")
+        done = afd_op("run", "moe_init_routing_v3", "--in", str(self.folder / "in.safetensors"),
+                      "--out", place, "--attrs", '{"expert_num": 4}')
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"{place}: cannot be written: Not a directory", done.stderr)
+
     def test_an_unknown_operator_is_refused(self):
         done = afd_op("run", "no_such", "--out", str(self.folder / "out.safetensors"))
         self.assert_refused(done, "there is no operator no_such; see: afd-op list")

@@ -11,9 +11,11 @@
 #include <fstream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint/safetensors_writer.h"
+#include "model/checkpoint/whole_file.h"
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
 #include "model/reference/reference_decoder.h"
@@ -121,6 +123,7 @@ Result<Computed> compute(const model::ModelFiles& files,
 
 Result<> run(const Options& options) {
     AFD_ASSIGN(const auto ids, read_ids(options.ids_path));
+    AFD_ASSIGN(model::WholeFile out, model::WholeFile::create(options.out_path));
     AFD_ASSIGN(auto files,
                model::ModelFiles::open(
                    options.model_dir,
@@ -141,7 +144,7 @@ Result<> run(const Options& options) {
                            .shape = {ids.size(), config.num_layers, config.top_k},
                            .data = std::as_bytes(std::span(computed.routing))});
     }
-    return model::write_safetensors(options.out_path, tensors);
+    return model::write_safetensors(std::move(out), tensors);
 }
 
 int main_with(int argc, char** argv) {

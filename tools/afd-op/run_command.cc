@@ -14,6 +14,7 @@
 
 #include "calls/machine_limits.h"
 #include "calls/registry.h"
+#include "model/checkpoint/whole_file.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-op/tensor_file.h"
 
@@ -161,6 +162,7 @@ Result<> run_operator(const RunOptions& options) {
     auto made = OperatorCall::make(*found, views, attributes, call_options);
     if (!made.ok()) return refusal(made.error());
     OperatorCall& call = *made.value();
+    AFD_ASSIGN(model::WholeFile out, model::WholeFile::create(options.out_path));
     std::vector<Tensor> outputs;
     std::vector<void*> memory;
     for (const NamedTensor& output : call.outputs()) {
@@ -181,7 +183,7 @@ Result<> run_operator(const RunOptions& options) {
         if (!median.ok()) return refusal(median.error());
         median_s = median.value();
     }
-    AFD_TRY(write_tensors(options.out_path, results_of(call, outputs, inputs)));
+    AFD_TRY(write_tensors(std::move(out), results_of(call, outputs, inputs)));
     const std::string how =
         options.is_reference ? "reference"
                              : fmt::format("numeric class {}", name_of(call_options.numeric_class));

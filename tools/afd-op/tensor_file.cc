@@ -83,7 +83,7 @@ Result<TensorMap> read_tensors(const std::string& path) {
     return tensors;
 }
 
-Result<> write_tensors(const std::string& path, const TensorMap& tensors) {
+Result<> write_tensors(model::WholeFile file, const TensorMap& tensors) {
     std::vector<model::TensorToWrite> entries;
     for (const auto& [name, tensor] : tensors) {
         entries.push_back({name,
@@ -91,7 +91,7 @@ Result<> write_tensors(const std::string& path, const TensorMap& tensors) {
                            {tensor.shape().begin(), tensor.shape().end()},
                            tensor.bytes()});
     }
-    return model::write_safetensors(path, entries);
+    return model::write_safetensors(std::move(file), entries);
 }
 
 }  // namespace afd::tools

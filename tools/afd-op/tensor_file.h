@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/whole_file.h"
 #include "ops/tensor/tensor_view.h"
 #include "ops/tensor/workspace.h"
 #include "proto/status.h"
@@ -38,6 +39,7 @@ using TensorMap = std::map<std::string, Tensor>;
 // Errors: those of the file; kInvalidArgument for a type or rank that no operator takes.
 Result<TensorMap> read_tensors(const std::string& path);
 
-Result<> write_tensors(const std::string& path, const TensorMap& tensors);
+// Gives the file its place. Errors: those of model::WholeFile.
+Result<> write_tensors(model::WholeFile file, const TensorMap& tensors);
 
 }  // namespace afd::tools
