@@ -34,11 +34,13 @@
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/serving_memory.h"
 #include "tools/afd-quantize/streamed_decoder.h"
+#include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 
@@ -161,6 +163,22 @@ TEST(Quantise, BeginsAnewWhereAShardWasRemoved) {
     EXPECT_EQ(contents(killed), contents(target.path("whole")));
 }
 
+// Goal: a run that was interrupted behind the tokenizer can write it again. Oracle: the mode of the
+// copy, since root may write in spite of it.
+TEST(Quantise, CopiesOfReadOnlyFilesAreWritable) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    model::CheckpointBuilder(model::small_config()).write(source.path());
+    fs::permissions(source.write("tokenizer.json", "{}"), fs::perms::owner_read);
+    ops::SerialParallel serial;
+    const std::string out = target.path("out");
+    const auto made = quantise(source.path(), out, kSmoothInt8, serial);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(contents(out)["tokenizer.json"], "{}");
+    EXPECT_EQ(fs::status(out + "/tokenizer.json").permissions() & fs::perms::owner_write,
+              fs::perms::owner_write);
+}
+
 TEST(ResultDirectory, IsOfOneJobAndOneProcess) {
     const test::TemporaryDirectory target;
     const std::string path = target.path("out");
@@ -174,6 +192,22 @@ TEST(ResultDirectory, IsOfOneJobAndOneProcess) {
                 HasSubstr("holds the beginnings of another job (this job; wanted: that job); give "
                           "--out a new name, or remove it"));
     EXPECT_TRUE(ResultDirectory::open(path, "this job").ok());
+}
+
+// Goal: of two equal commands the one that comes at the end of the other does not begin anew.
+// Method: it has seen .unfinished, which the other removes before it makes its own.
+TEST(ResultDirectory, WhatAnotherRunHasFinishedStays) {
+    const test::TemporaryDirectory target;
+    const std::string path = target.path("out");
+    ASSERT_TRUE(ResultDirectory::open(path, "job").value().finish().ok());
+    target.write("out/config.json", "{}");
+    fs::create_directory(path + "/.unfinished");
+    const auto second = ResultDirectory::open(path, "job");
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code, Code::kAlreadyExists);
+    EXPECT_THAT(second.error().message, HasSubstr("is not an empty directory; give --out a new"));
+    EXPECT_THAT(contents(path), ElementsAre(std::pair("config.json", "{}")));
+    EXPECT_FALSE(fs::exists(path + "/.unfinished"));
 }
 
 TEST(ResultDirectory, KeepsWhatWasMeasured) {
@@ -288,36 +322,92 @@ TEST(StreamedDecoder, GivesWhatTheWholeModelGives) {
     }
 }
 
-// exp of the mean surprise of all tokens but the first, by a decoder that holds the whole model.
-double local_perplexity(const std::vector<int32_t>& tokens, model::ResidualType residual) {
+// exp of the mean surprise of a text's tokens but the first, behind what prompts begin with, by a
+// decoder that holds the whole model.
+double local_perplexity(const TextSample& text,
+                        model::ResidualType residual,
+                        ChannelRanges& ranges) {
     model::ModelFiles files = model::ModelFiles::open(AFD_DEMO_MODEL).value();
     files.set_residual(residual);
-    ChannelRanges ranges;
+    std::vector<int32_t> tokens = text.start;
+    tokens.insert(tokens.end(), text.tokens.begin(), text.tokens.end());
     const auto surprises =
         local_surprises(files, {.tokens = tokens, .window = tokens.size()}, ranges);
-    const double total = std::accumulate(surprises.begin(), surprises.end(), 0.0);
-    return std::exp(total / static_cast<double>(tokens.size() - 1));
+    const auto first = surprises.begin() + static_cast<std::ptrdiff_t>(text.start.size()) + 1;
+    const double total = std::accumulate(first, surprises.end(), 0.0);
+    return std::exp(total / static_cast<double>(text.tokens.size() - 1));
 }
 
-// Goal: what --validate says is what the model is served with. Oracle: LocalDecoder with either
-// kind of residual stream.
-TEST(Perplexity, IsThatOfTheResidualStreamThatServes) {
-    const std::string words = "Once upon a time there was a little dog who liked to dig.";
-    const test::TemporaryDirectory scratch;
-    std::ofstream(scratch.path("text")) << words;
-    ops::SerialParallel serial;
-    const auto measured = measure_perplexity(
-        AFD_DEMO_MODEL, scratch.path("text"), scratch.path(), serial, [](double) {});
-    ASSERT_TRUE(measured.ok()) << measured.error().message;
+TextSample demo_sample(const std::string& path) {
     auto tokenizer = model::Tokenizer::load(AFD_DEMO_MODEL);
-    const std::vector<uint32_t> ids = tokenizer.value().encode(words).value();
-    const std::vector<int32_t> tokens(ids.begin(), ids.end());
-    EXPECT_EQ(measured.value().num_scored, tokens.size() - 1);
-    EXPECT_NEAR(measured.value().value, local_perplexity(tokens, model::ResidualType::kFp32), 1e-9);
-    // Another class, which a text as short as this tells apart.
-    EXPECT_GT(
-        std::fabs(measured.value().value - local_perplexity(tokens, model::ResidualType::kBf16)),
-        1e-6);
+    const auto config = model::load_model_config(AFD_DEMO_MODEL);
+    return TextSample::read(path, tokenizer.value(), config.value()).value();
+}
+
+// Goal: what --validate says and --smooth sees is what the model is served with: the residual
+// stream, and the token that every prompt begins with. Oracle: LocalDecoder with either kind of
+// residual stream; the ranges are the same bits.
+TEST(Perplexity, IsOfWhatIsServed) {
+    const test::TemporaryDirectory scratch;
+    const TextSample text = demo_sample(
+        scratch.write("text", "Once upon a time there was a little dog who liked to dig."));
+    ASSERT_EQ(text.start.size(), 1u);
+    ops::SerialParallel serial;
+    ChannelRanges ranges;
+    const auto measured = measure_perplexity(AFD_DEMO_MODEL,
+                                             text,
+                                             scratch.path(),
+                                             serial,
+                                             [](double) {},
+                                             {.ranges = &ranges, .on_cache = {}});
+    ASSERT_TRUE(measured.ok()) << measured.error().message;
+    EXPECT_EQ(measured.value().num_scored, text.tokens.size() - 1);
+    ChannelRanges expected;
+    EXPECT_NEAR(
+        measured.value().value, local_perplexity(text, model::ResidualType::kFp32, expected), 1e-9);
+    EXPECT_EQ(ranges, expected);
+    // Another class, and another input, which a text as short as this tells apart.
+    ChannelRanges ignored;
+    EXPECT_GT(std::fabs(measured.value().value -
+                        local_perplexity(text, model::ResidualType::kBf16, ignored)),
+              1e-6);
+    TextSample bare = text;
+    bare.start.clear();
+    EXPECT_GT(std::fabs(measured.value().value -
+                        local_perplexity(bare, model::ResidualType::kFp32, ignored)),
+              1e-6);
+}
+
+// Goal: every window begins so, not only the first. Method: a text of two windows and a bit, in a
+// short context. Oracle: each window measured as a text of its own.
+TEST(Perplexity, EveryWindowBeginsAsAPromptDoes) {
+    const test::TemporaryDirectory directory;
+    nlohmann::json config = model::small_config();
+    config["max_position_embeddings"] = 66;
+    model::CheckpointBuilder(config).write(directory.path());
+    constexpr size_t kWindow = 64;
+    TextSample text{
+        .path = "text", .hash = "", .start = {5, 7}, .tokens = some_tokens(150), .token_bytes = {}};
+    text.token_bytes.assign(text.tokens.size(), 3);
+    ops::SerialParallel serial;
+    const auto measure = [&](const TextSample& sample) {
+        return measure_perplexity(directory.path(), sample, directory.path(), serial, [](double) {})
+            .value();
+    };
+    const Perplexity whole = measure(text);
+    EXPECT_EQ(whole.window, kWindow);
+    EXPECT_EQ(whole.num_scored, text.tokens.size() - 3);
+    EXPECT_NEAR(whole.bits_per_byte, std::log2(whole.value) / 3, 1e-9);
+    double total = 0;
+    for (size_t first = 0; first < text.tokens.size(); first += kWindow) {
+        const size_t count = std::min(kWindow, text.tokens.size() - first);
+        TextSample part = text;
+        const auto begin = text.tokens.begin() + static_cast<std::ptrdiff_t>(first);
+        part.tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+        const Perplexity of_part = measure(part);
+        total += std::log(of_part.value) * static_cast<double>(of_part.num_scored);
+    }
+    EXPECT_NEAR(std::log(whole.value), total / static_cast<double>(whole.num_scored), 1e-9);
 }
 
 // "VmHWM" or "VmRSS" of this process, in bytes.
@@ -421,6 +511,21 @@ TEST(QuantisePlan, KnowsTheSizesBefore) {
     EXPECT_EQ(planned.kv_bytes_per_token, 3u * (32 + 8) * 2);
     // Attention in int8 takes less than in bf16.
     EXPECT_LT(planned.attention, serving_memory(files, {}).attention);
+}
+
+// Three parts in bf16 each, where one was (model/checkpoint/router_tensors.h).
+TEST(ServingMemory, CountsThePartsOfAGate) {
+    const test::TemporaryDirectory source;
+    model::CheckpointBuilder builder(model::small_config());
+    builder.write(source.path());
+    const auto plain = model::ModelFiles::open(source.path()).value();
+    const uint64_t before = serving_memory(plain, {}).attention;
+    const char* const gate = "model.layers.1.mlp.gate.weight";
+    const size_t size = builder.tensor(gate).size();
+    builder.store_as_f32(gate, std::vector<float>(size, 0.1f));
+    builder.write(source.path());
+    const auto wide = model::ModelFiles::open(source.path()).value();
+    EXPECT_EQ(serving_memory(wide, {}).attention, before + 2 * 2 * size);
 }
 
 }  // namespace

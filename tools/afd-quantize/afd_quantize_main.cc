@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// afd-quantize: from a bf16 checkpoint one with int8 or int4 weights, and what it costs in
-// perplexity on a text.
+// afd-quantize: from a checkpoint one with int8 or int4 weights, and what it costs in perplexity on
+// a text.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -10,13 +10,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 
+#include "model/checkpoint/whole_file.h"
 #include "model/decoder/attention_half.h"
 #include "model/family/model_files.h"
+#include "model/tokenizer/tokenizer.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "threads/thread_pool.h"
@@ -26,6 +31,7 @@
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/serving_memory.h"
+#include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
 namespace {
@@ -137,43 +143,62 @@ std::string size_text(uint64_t bytes) {
                             : fmt::format("{:.2f} GiB", mebibytes / 1024);
 }
 
+// The texts that a new checkpoint is made and measured with.
+struct Texts {
+    std::optional<TextSample> smooth;
+    std::optional<TextSample> validate;
+};
+
+Result<Texts> read_texts(const Options& options, const model::ModelConfig& config) {
+    Texts texts;
+    if (options.smooth.empty() && options.validate.empty()) return texts;
+    AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(options.model_dir));
+    if (!options.smooth.empty()) {
+        AFD_ASSIGN(texts.smooth, TextSample::read(options.smooth, tokenizer, config));
+    }
+    if (!options.validate.empty()) {
+        AFD_ASSIGN(texts.validate, TextSample::read(options.validate, tokenizer, config));
+    }
+    return texts;
+}
+
 // Of the model before, which an interrupted run may have measured already.
 Result<Perplexity> perplexity_before(const Options& options,
+                                     const TextSample& text,
                                      ResultDirectory& directory,
                                      ops::Parallel& parallel) {
-    AFD_ASSIGN(const std::string hash, hash_of_file(options.validate));
-    if (const auto known = directory.perplexity(hash)) return *known;
+    if (const auto known = directory.perplexity(text.hash)) return *known;
     Progress progress("perplexity of " + options.model_dir);
-    AFD_ASSIGN(
-        const Perplexity measured,
-        measure_perplexity(
-            options.model_dir, options.validate, directory.scratch(), parallel, [&](double share) {
-                progress.show(share);
-            }));
-    AFD_TRY(directory.keep(hash, measured));
+    AFD_ASSIGN(const Perplexity measured,
+               measure_perplexity(
+                   options.model_dir, text, directory.scratch(), parallel, [&](double share) {
+                       progress.show(share);
+                   }));
+    AFD_TRY(directory.keep(text.hash, measured));
     return measured;
 }
 
 Result<Perplexity> perplexity_after(const Options& options,
+                                    const TextSample& text,
                                     const ResultDirectory& directory,
                                     ops::Parallel& parallel) {
     Progress progress("perplexity of " + options.out);
-    return measure_perplexity(
-        options.out, options.validate, directory.scratch(), parallel, [&](double share) {
-            progress.show(share);
-        });
+    return measure_perplexity(options.out, text, directory.scratch(), parallel, [&](double share) {
+        progress.show(share);
+    });
 }
 
 Result<ChannelRanges> channel_ranges(const Options& options,
+                                     const std::optional<TextSample>& text,
                                      const model::ModelConfig& config,
                                      ResultDirectory& directory,
                                      ops::Parallel& parallel) {
     ChannelRanges ranges;
-    if (options.smooth.empty()) return ranges;
+    if (!text) return ranges;
     if (auto known = directory.ranges(config.num_layers, config.hidden)) return *std::move(known);
-    Progress progress("calibrating on " + options.smooth);
+    Progress progress("calibrating on " + text->path);
     AFD_TRY(measure_perplexity(options.model_dir,
-                               options.smooth,
+                               *text,
                                directory.scratch(),
                                parallel,
                                [&](double share) { progress.show(share); },
@@ -232,28 +257,42 @@ unsigned num_threads(const Options& options) {
                                 : std::clamp(std::thread::hardware_concurrency(), 1U, kThreadsMax);
 }
 
+// Where rows go that memory need not hold, when nothing else is written.
+Result<std::string> temporary_directory() {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::temp_directory_path(error);
+    if (!error) return path.string();
+    const char* wanted = std::getenv("TMPDIR");
+    return Error{Code::kNotFound,
+                 fmt::format("{}: {}; set TMPDIR to a directory with room for what memory need not "
+                             "hold",
+                             wanted == nullptr ? "/tmp" : fmt::format("TMPDIR={}", wanted),
+                             error.message())};
+}
+
 // --kv-dtype and --int4-rows: nothing is written, since both are afdd's choice.
 Result<> compare_serving(const Options& options) {
     const PerplexityOptions wanted{
         .kv = ops::parse_kv_dtype(options.kv_dtype).value_or(ops::KvDtype::kBf16),
         .int4_rows = ops::parse_int4_rows(options.int4_rows).value_or(ops::Int4Rows::kBf16)};
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(options.model_dir, wanted.kv));
+    AFD_TRY(files.set_int4_rows(wanted.int4_rows));
+    AFD_ASSIGN(const model::ModelConfig before, model::load_model_config(options.model_dir));
+    AFD_ASSIGN(const Texts texts, read_texts(options, before));
+    AFD_ASSIGN(const std::string scratch, temporary_directory());
     threads::ThreadPool parallel(num_threads(options));
-    const std::string scratch = std::filesystem::temp_directory_path().string();
     const auto measure = [&](const PerplexityOptions& how) {
         Progress progress(fmt::format("perplexity with kv {}, int4 rows {}",
                                       ops::name_of(how.kv),
                                       ops::name_of(how.int4_rows)));
         return measure_perplexity(
             options.model_dir,
-            options.validate,
+            *texts.validate,
             scratch,
             parallel,
             [&](double share) { progress.show(share); },
             how);
     };
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(options.model_dir, wanted.kv));
-    AFD_TRY(files.set_int4_rows(wanted.int4_rows));
-    AFD_ASSIGN(const model::ModelConfig before, model::load_model_config(options.model_dir));
     AFD_ASSIGN(const Perplexity plain, measure({}));
     AFD_ASSIGN(const Perplexity quantised, measure(wanted));
     print_perplexities(
@@ -269,12 +308,22 @@ Result<> compare_serving(const Options& options) {
 Result<> measure_kv_scales(const Options& options) {
     const std::string path =
         options.out.empty() ? options.model_dir + "/" + model::kKvScalesFile : options.out;
+    // Before hours of work.
+    auto file = model::WholeFile::create(path);
+    if (!file.ok()) {
+        return Error{file.error().code, file.error().message + "; --out FILE names another place"};
+    }
+    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(options.model_dir));
+    AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(options.model_dir));
+    AFD_ASSIGN(const TextSample text, TextSample::read(options.kv_scales, tokenizer, config));
+    // Beside the result, too, which shows now whether that can be written.
+    const std::string folder = std::filesystem::path(path).parent_path().string();
     threads::ThreadPool parallel(num_threads(options));
     Progress progress("measuring keys and values on " + options.kv_scales);
     AFD_TRY(write_kv_scales(options.model_dir,
-                            options.kv_scales,
-                            path,
-                            std::filesystem::temp_directory_path().string(),
+                            text,
+                            std::move(file).value(),
+                            folder.empty() ? "." : folder,
                             parallel,
                             [&](double share) { progress.show(share); }));
     fmt::print("{}: a factor for each channel of the KV cache, for kv_dtype = int8_channel\n",
@@ -293,23 +342,20 @@ Result<> run(const Options& options) {
     if (options.is_dry_run) return dry_run(files, wanted);
     // Before the work, so that what cannot be done shows at once.
     AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
-    std::string smooth_text;
-    if (wanted.smooth) {
-        AFD_ASSIGN(smooth_text, hash_of_file(options.smooth));
-    }
-    if (!options.validate.empty()) AFD_TRY(hash_of_file(options.validate));
-    AFD_ASSIGN(ResultDirectory directory,
-               ResultDirectory::open(options.out, describe_job(files, wanted, smooth_text)));
+    AFD_ASSIGN(const Texts texts, read_texts(options, files.config()));
+    const std::string job =
+        describe_job(files, wanted, texts.smooth ? texts.smooth->hash : std::string());
+    AFD_ASSIGN(ResultDirectory directory, ResultDirectory::open(options.out, job));
     if (directory.units_done() > 0) {
         fmt::print(stderr, "{}: goes on with what an earlier run left\n", options.out);
     }
     threads::ThreadPool parallel(num_threads(options));
     std::optional<Perplexity> before;
-    if (!options.validate.empty()) {
-        AFD_ASSIGN(before, perplexity_before(options, directory, parallel));
+    if (texts.validate) {
+        AFD_ASSIGN(before, perplexity_before(options, *texts.validate, directory, parallel));
     }
     AFD_ASSIGN(const ChannelRanges ranges,
-               channel_ranges(options, files.config(), directory, parallel));
+               channel_ranges(options, texts.smooth, files.config(), directory, parallel));
     Progress progress("quantising");
     const auto total = static_cast<double>(plan.source_bytes());
     AFD_ASSIGN(const QuantiseResult result,
@@ -327,7 +373,8 @@ Result<> run(const Options& options) {
                size_text(result.bytes_after),
                size_text(result.bytes_before));
     if (before) {
-        AFD_ASSIGN(const Perplexity after, perplexity_after(options, directory, parallel));
+        AFD_ASSIGN(const Perplexity after,
+                   perplexity_after(options, *texts.validate, directory, parallel));
         print_perplexities(*before, after, options.validate, model::describe(result.formats));
     }
     return directory.finish();
@@ -391,10 +438,13 @@ int main_with(int argc, char** argv) {
         "\n"
         "A run that was interrupted goes on when it is started again as it was.\n"
         "int8: a scale per output channel. int4: a scale per group of inputs.\n"
+        "What memory need not hold of a text goes into files without a name: in --out DIR, beside\n"
+        "the file of --kv-scales, or with --kv-dtype and --int4-rows in TMPDIR (/tmp).\n"
         "docs/weights.md says what is quantised and what it costs.\n");
     app.add_option("model",
                    options.model_dir,
-                   "Checkpoint in Hugging Face's layout: bf16, fp16, fp32 or fp8")
+                   "Checkpoint in Hugging Face's layout: bf16, fp16, fp32, fp8, or quantised by "
+                   "GPTQ, AWQ or compressed-tensors")
         ->required();
     add_format_options(app, options);
     app.add_option("--out", options.out, "Directory to make, or to go on with");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint/safetensors_writer.h"
@@ -49,8 +50,8 @@ Result<> to_factors(std::vector<float>& ranges) {
 }  // namespace
 
 Result<> write_kv_scales(const std::string& model_directory,
-                         const std::string& text_file,
-                         const std::string& path,
+                         const TextSample& text,
+                         model::WholeFile file,
                          const std::string& scratch,
                          ops::Parallel& parallel,
                          const std::function<void(double)>& progress) {
@@ -61,7 +62,7 @@ Result<> write_kv_scales(const std::string& model_directory,
     options.on_cache = [&](uint32_t layer, const model::KvLayer& cache, size_t num_tokens) {
         ranges.widen(shape, layer, cache, num_tokens);
     };
-    AFD_TRY(measure_perplexity(model_directory, text_file, scratch, parallel, progress, options));
+    AFD_TRY(measure_perplexity(model_directory, text, scratch, parallel, progress, options));
     std::vector<model::TensorToWrite> tensors;
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         const auto add = [&](const std::string& name, std::vector<float>& values) -> Result<> {
@@ -75,7 +76,7 @@ Result<> write_kv_scales(const std::string& model_directory,
         AFD_TRY(add(model::latent_scale_name(layer), ranges.latent[layer]));
         AFD_TRY(add(model::key_scale_name(layer), ranges.key[layer]));
     }
-    return model::write_safetensors(path, tensors);
+    return model::write_safetensors(std::move(file), tensors);
 }
 
 }  // namespace afd

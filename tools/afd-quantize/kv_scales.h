@@ -8,18 +8,20 @@
 #include <functional>
 #include <string>
 
+#include "model/checkpoint/whole_file.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
+#include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
 
-// Measures them with a bf16 cache and writes `path` (model::kKvScalesFile of the model's directory,
+// Measures them with a bf16 cache and writes `file` (model::kKvScalesFile of the model's directory,
 // or elsewhere). Rows that memory need not hold go into files in `scratch`.
 // Errors: those of measure_perplexity() and write_safetensors(); kUnimplemented for a model whose
 // attention has no latents.
 Result<> write_kv_scales(const std::string& model_directory,
-                         const std::string& text_file,
-                         const std::string& path,
+                         const TextSample& text,
+                         model::WholeFile file,
                          const std::string& scratch,
                          ops::Parallel& parallel,
                          const std::function<void(double)>& progress);

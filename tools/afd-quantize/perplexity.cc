@@ -3,70 +3,59 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <numbers>
 #include <vector>
 
 #include "model/family/model_files.h"
-#include "model/tokenizer/tokenizer.h"
 
 namespace afd {
 namespace {
 
 // Early tokens of a window have little before them, so perplexities of other windows cannot be
 // compared with these.
-constexpr uint32_t kWindowMax = 1024;
+constexpr size_t kWindowMax = 1024;
 
-Result<std::vector<uint32_t>> read_tokens(const std::string& path, model::Tokenizer& tokenizer) {
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) {
-        return Error{
-            Code::kNotFound,
-            path + ": cannot be read; --validate, --smooth and --kv-scales take text files"};
+// Tokens of the text in a window.
+size_t window_of(const TextSample& text, const model::ModelConfig& config) {
+    return std::min(kWindowMax, config.context_length - text.start.size());
+}
+
+// Each window behind what prompts begin with: without it a model is out of what it was trained on.
+StreamedText streamed(const TextSample& text, size_t window) {
+    StreamedText out{.tokens = {}, .window = text.start.size() + window};
+    for (size_t first = 0; first < text.tokens.size(); first += window) {
+        const auto begin = text.tokens.begin() + static_cast<std::ptrdiff_t>(first);
+        const size_t count = std::min(window, text.tokens.size() - first);
+        out.tokens.insert(out.tokens.end(), text.start.begin(), text.start.end());
+        out.tokens.insert(out.tokens.end(), begin, begin + static_cast<std::ptrdiff_t>(count));
     }
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
-    AFD_ASSIGN(std::vector<uint32_t> ids, tokenizer.encode(text));
-    if (ids.size() >= 2) return ids;
-    return Error{Code::kInvalidArgument,
-                 path + ": has " + std::to_string(ids.size()) +
-                     " tokens; perplexity needs at least 2, better some thousand"};
+    return out;
 }
 
 }  // namespace
 
 Result<Perplexity> measure_perplexity(const std::string& model_directory,
-                                      const std::string& text_file,
+                                      const TextSample& text,
                                       const std::string& scratch,
                                       ops::Parallel& parallel,
                                       const std::function<void(double)>& progress,
                                       const PerplexityOptions& options) {
-    AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(model_directory));
-    AFD_ASSIGN(const std::vector<uint32_t> ids, read_tokens(text_file, tokenizer));
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(model_directory, options.kv));
     files.set_residual(model::kServingResidual);
     AFD_TRY(files.set_int4_rows(options.int4_rows));
-    const model::ModelConfig& config = files.config();
-    const auto beyond =
-        std::ranges::find_if(ids, [&](uint32_t id) { return id >= config.vocab_size; });
-    if (beyond != ids.end()) {
-        return Error{Code::kDataLoss,
-                     model_directory + ": the tokenizer gives token " + std::to_string(*beyond) +
-                         "; config.json says vocab_size " + std::to_string(config.vocab_size)};
-    }
-    const StreamedText text{.tokens = {ids.begin(), ids.end()},
-                            .window = std::min(kWindowMax, config.context_length)};
-    AFD_ASSIGN(StreamedDecoder decoder, StreamedDecoder::create(files, text, scratch, parallel));
+    const size_t window = window_of(text, files.config());
+    const StreamedText windows = streamed(text, window);
+    AFD_ASSIGN(StreamedDecoder decoder, StreamedDecoder::create(files, windows, scratch, parallel));
     decoder.observe_cache(options.on_cache);
     AFD_ASSIGN(const std::vector<double> surprises, decoder.surprises(progress, options.ranges));
-    Perplexity result{.window = text.window};
+    Perplexity result{.window = window};
     double total = 0;
     size_t num_bytes = 0;
-    for (size_t i = 0; i < ids.size(); ++i) {
-        if (i % text.window == 0) continue;
-        total += surprises[i];
+    for (size_t i = 0; i < text.tokens.size(); ++i) {
+        if (i % window == 0) continue;
+        total += surprises[i + (i / window + 1) * text.start.size()];
         ++result.num_scored;
-        num_bytes += tokenizer.token_bytes(ids[i]).size();
+        num_bytes += text.token_bytes[i];
     }
     result.value = std::exp(total / static_cast<double>(result.num_scored));
     result.bits_per_byte = total / std::numbers::ln2 / static_cast<double>(num_bytes);

@@ -14,8 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "model/checkpoint/json_document.h"
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/stored_matrix.h"
+#include "model/checkpoint/whole_file.h"
 #include "ops/format/weight_format.h"
 #include "tools/afd-quantize/result_files.h"
 
@@ -27,7 +29,7 @@ using model::StoredMatrix;
 using ops::WeightFormat;
 
 // Raised when the same job would give other bytes than before: then it is another job.
-constexpr int kRevision = 3;
+constexpr int kRevision = 4;
 
 // A task reads about so much as bf16; with what it makes of it a thread takes a few times as much.
 constexpr uint64_t kTaskBytes = uint64_t{2} << 20;
@@ -45,6 +47,8 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "chat_template.jinja",
                                        "chat_template.json",
                                        "LICENSE"};
+
+constexpr size_t kCompanionBytesMax = size_t{1} << 30;
 
 // Some rows of a matrix, or some bytes of a tensor to copy.
 struct Part {
@@ -180,28 +184,20 @@ class Quantiser {
     std::vector<std::vector<float>> smooth_;  // Of the units of the batch.
 };
 
-Result<> copy_companions(const std::string& from, const std::string& to) {
-    for (const char* name : kCompanions) {
-        std::error_code error;
-        if (!fs::exists(fs::path(from) / name, error)) continue;
-        fs::copy_file(fs::path(from) / name,
-                      fs::path(to) / name,
-                      fs::copy_options::overwrite_existing,
-                      error);
-        if (error) {
-            return Error{Code::kUnavailable,
-                         to + "/" + name + ": cannot be written: " + error.message()};
-        }
-    }
-    return {};
+Result<> write_text(const std::string& path, const std::string& text) {
+    return model::write_whole_file(path, std::as_bytes(std::span(text)));
 }
 
-Result<> write_text(const std::string& path, const std::string& text) {
-    std::ofstream stream(path);
-    stream << text;
-    stream.flush();
-    if (stream) return {};
-    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
+// As new files: with the source's mode an interrupted run could not replace one that is read-only.
+Result<> copy_companions(const std::string& from, const std::string& to) {
+    for (const char* name : kCompanions) {
+        const std::string source = from + "/" + name;
+        std::error_code error;
+        if (!fs::exists(source, error)) continue;
+        AFD_ASSIGN(const std::string text, model::read_text_file(source, kCompanionBytesMax));
+        AFD_TRY(write_text(to + "/" + name, text));
+    }
+    return {};
 }
 
 Result<> write_config(const std::string& from,

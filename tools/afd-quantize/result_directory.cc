@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "model/checkpoint/safetensors_writer.h"
+#include "model/checkpoint/whole_file.h"
 
 namespace afd {
 namespace {
@@ -24,9 +25,15 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr const char* kFolder = "/.unfinished";
+constexpr const char* kLockFile = "/lock";
 constexpr const char* kProgressFile = "/progress.json";
 constexpr const char* kRangesFile = "/ranges.safetensors";
 constexpr const char* kRangesTensor = "ranges";
+
+Error not_empty(const std::string& path) {
+    return Error{Code::kAlreadyExists,
+                 path + ": is not an empty directory; give --out a new name, or remove it"};
+}
 
 // Nothing is there but what an interrupted job leaves.
 Result<> check_contents(const std::string& path) {
@@ -34,8 +41,22 @@ Result<> check_contents(const std::string& path) {
     const bool is_begun = fs::exists(path + kFolder, error);
     const bool is_empty = fs::is_empty(path, error);
     if (!error && (is_begun || is_empty)) return {};
-    return Error{Code::kAlreadyExists,
-                 path + ": is not an empty directory; give --out a new name, or remove it"};
+    return not_empty(path);
+}
+
+// The same by who holds the lock: what another run has finished meanwhile lies beside a folder in
+// which no job was noted. That folder goes. REQUIRES: the folder.
+Result<> check_contents_locked(const std::string& path) {
+    std::error_code error;
+    if (fs::exists(path + kFolder + kProgressFile, error)) return {};
+    size_t num_others = 0;
+    for (const auto& entry : fs::directory_iterator(path, error)) {
+        num_others += entry.path().filename() == kFolder + 1 ? 0 : 1;
+    }
+    if (num_others == 0) return {};
+    fs::remove(path + kFolder + kLockFile, error);
+    fs::remove(path + kFolder, error);
+    return not_empty(path);
 }
 
 Result<> make_folder(const std::string& path) {
@@ -84,28 +105,16 @@ T value_or(const Json& json, const char* key, T otherwise) {
 
 }  // namespace
 
-Result<std::string> hash_of_file(const std::string& path) {
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream) {
-        return Error{Code::kNotFound,
-                     path + ": cannot be read; --validate and --smooth take text files"};
-    }
-    uint64_t hash = 0xcbf29ce484222325;
-    for (std::istreambuf_iterator<char> at(stream), end; at != end; ++at) {
-        hash = (hash ^ static_cast<unsigned char>(*at)) * 0x100000001b3;
-    }
-    return fmt::format("{:016x}", hash);
-}
-
 Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std::string& job) {
     AFD_TRY(make_folder(path));
     AFD_TRY(check_contents(path));
     AFD_TRY(make_folder(path + kFolder));
-    AFD_ASSIGN(auto lock, model::FileLock::try_acquire(path + kFolder + "/lock"));
+    AFD_ASSIGN(auto lock, model::FileLock::try_acquire(path + kFolder + kLockFile));
     if (!lock) {
         return Error{Code::kFailedPrecondition,
                      path + ": another afd-quantize is writing it; wait for it or stop it"};
     }
+    AFD_TRY(check_contents_locked(path));
     const Json found = read_json(path + kFolder + kProgressFile);
     const std::string other = value_or(found, "job", job);
     if (other != job) {
@@ -169,13 +178,7 @@ Result<> ResultDirectory::keep(const ChannelRanges& ranges) {
                              model::StorageType::kF32,
                              {ranges.size(), ranges.empty() ? 0 : ranges.front().size()},
                              std::as_bytes(std::span(values))}};
-    // Under another name first: half of a file would be none of these ranges.
-    const std::string path = scratch() + kRangesFile;
-    AFD_TRY(model::write_safetensors(path + ".tmp", tensors));
-    std::error_code error;
-    fs::rename(path + ".tmp", path, error);
-    if (!error) return {};
-    return Error{Code::kUnavailable, path + ": cannot be written: " + error.message()};
+    return model::write_safetensors(scratch() + kRangesFile, tensors);
 }
 
 Result<> ResultDirectory::write_progress() const {
@@ -186,17 +189,8 @@ Result<> ResultDirectory::write_progress() const {
                            {"num_scored", perplexity_.num_scored},
                            {"window", perplexity_.window},
                            {"bits_per_byte", perplexity_.bits_per_byte}};
-    const std::string path = scratch() + kProgressFile;
-    std::ofstream stream(path + ".tmp");
-    stream << progress.dump() << '\n';
-    stream.flush();
-    // Before anything that counts on it, as emptying the shards does.
-    if (stream) AFD_TRY(sync(path + ".tmp"));
-    std::error_code error;
-    if (stream) fs::rename(path + ".tmp", path, error);
-    if (stream && !error) AFD_TRY(sync(scratch()));
-    if (stream && !error) return {};
-    return Error{Code::kUnavailable, path + ": cannot be written; is the disk full?"};
+    const std::string text = progress.dump() + "\n";
+    return model::write_whole_file(scratch() + kProgressFile, std::as_bytes(std::span(text)));
 }
 
 Result<> ResultDirectory::finish() {

@@ -59,7 +59,4 @@ class ResultDirectory {
     Perplexity perplexity_;
 };
 
-// 16 hexadecimal digits of FNV-1a, as text hashes are made of. Errors: kNotFound.
-Result<std::string> hash_of_file(const std::string& path);
-
 }  // namespace afd

@@ -187,9 +187,9 @@ Result<> StreamedDecoder::attention_window(uint32_t layer,
         for (size_t i = 0; i < count; ++i) {
             if (!model::is_poisoned(weights + i * config_.top_k)) continue;
             return internal(
-                "the router of layer {} met a NaN at position {} of the text; the model's weights "
-                "or activations overflow",
-                with(layer, at + i));
+                "the router of layer {} met a NaN in window {} of the text, at position {}; the "
+                "model's weights or activations overflow",
+                with(layer, first / text_->window, done + i));
         }
         AFD_TRY(residual_.write(at, residual.bytes(count)));
         AFD_TRY(input_.write(at, std::span(x).first(count * config_.hidden)));

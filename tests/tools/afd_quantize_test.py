@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: what afd-quantize cannot do it says at once, in one line that names what is wrong, and it
+leaves no trace. Method: wrong places and texts, given beside right ones that would cost minutes.
+
+    afd_quantize_test.py AFD_QUANTIZE MODEL
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+AFD_QUANTIZE, MODEL = "afd-quantize", ""
+
+
+class RefusedAtOnce(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.text = self.folder / "text"
+        self.text.write_text("Once upon a time there was a little dog. " * 50)
+
+    def assert_refused(self, said: str, *options: str | pathlib.Path, **environment: str) -> None:
+        before = sorted(self.folder.iterdir())
+        done = subprocess.run([AFD_QUANTIZE, MODEL, *options], capture_output=True, text=True,
+                              check=False, timeout=60, env={**os.environ, **environment})
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual(done.stderr, f"afd-quantize: {said}\n")
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    def test_a_place_for_kv_scales_that_cannot_be_written(self) -> None:
+        # Below a file: root may write anywhere else.
+        self.assert_refused(f"{self.text}/x: cannot be written: Not a directory; "
+                            "--out FILE names another place",
+                            "--kv-scales", self.text, "--out", self.text / "x")
+
+    def test_a_temporary_directory_that_is_not_there(self) -> None:
+        self.assert_refused("TMPDIR=/no/such/place: No such file or directory; set TMPDIR to a "
+                            "directory with room for what memory need not hold",
+                            "--kv-dtype", "int8", "--validate", self.text, TMPDIR="/no/such/place")
+
+    def test_the_second_of_two_texts(self) -> None:
+        broken, out = self.folder / "broken", self.folder / "out"
+        broken.write_bytes(b"Once upon a time \xff")
+        said = f"{broken}: the text is not valid UTF-8"
+        for first, second in (("--smooth", "--validate"), ("--validate", "--smooth")):
+            with self.subTest(second=second):
+                self.assert_refused(said, "--experts", "int8", first, self.text, second, broken,
+                                    "--out", out)
+
+    def test_a_text_that_is_no_file(self) -> None:
+        pipe, out = self.folder / "pipe", self.folder / "out"
+        os.mkfifo(pipe)
+        for text in (pipe, self.folder):
+            with self.subTest(text=text):
+                self.assert_refused(f"{text}: not a regular file", "--experts", "int8",
+                                    "--validate", text, "--out", out)
+        self.assert_refused(f"{self.folder}/no: No such file or directory", "--experts", "int8",
+                            "--validate", self.folder / "no", "--out", out)
+
+    def test_a_text_without_tokens(self) -> None:
+        empty = self.folder / "empty"
+        empty.write_text("")
+        self.assert_refused(f"{empty}: has 0 tokens; to measure on it takes at least 2, better "
+                            "some thousand",
+                            "--kv-scales", empty, "--out", self.folder / "scales")
+
+
+if __name__ == "__main__":
+    AFD_QUANTIZE, MODEL = sys.argv[1:3]
+    unittest.main(argv=sys.argv[:1])
