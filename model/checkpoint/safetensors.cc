@@ -231,6 +231,8 @@ SafetensorsFile::~SafetensorsFile() {
 }
 
 void SafetensorsFile::will_read(uint64_t offset, uint64_t bytes) const {
+    // To the kernel no bytes are all that follow.
+    if (bytes == 0) return;
     ::posix_fadvise(
         fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
 }
