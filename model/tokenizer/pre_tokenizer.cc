@@ -55,6 +55,8 @@ Result<SplitBehavior> read_behavior(const json& step,
 Result<PreTokenizer> PreTokenizer::parse(const json& json, const std::string& origin) {
     PreTokenizer pre_tokenizer;
     if (!json.is_null()) AFD_TRY(pre_tokenizer.read(json, origin));
+    pre_tokenizer.first_nested_ = pre_tokenizer.first_nested_step();
+    pre_tokenizer.cuts_.resize(pre_tokenizer.steps_.size());
     return pre_tokenizer;
 }
 
@@ -175,42 +177,51 @@ bool PreTokenizer::keeps_all() const {
     return true;
 }
 
+size_t PreTokenizer::first_nested_step() const {
+    size_t first = steps_.size();
+    while (first > 0 && steps_.size() - first < kNestedStepsMax &&
+           std::holds_alternative<Splitter>(steps_[first - 1])) {
+        --first;
+    }
+    return first;
+}
+
 Result<> PreTokenizer::cut(std::string_view text,
                            bool begins_prompt,
                            std::vector<std::string_view>& pieces) {
     pieces.clear();
     if (!text.empty()) pieces.push_back(text);
-    bool is_old = !has_new_characters(text);
-    // A Prefix looks at all pieces, so each step up to the last one takes all of them.
-    size_t num_done = steps_.size();
-    while (num_done > 0 && steps_.size() - num_done < kNestedStepsMax &&
-           std::holds_alternative<Splitter>(steps_[num_done - 1])) {
-        --num_done;
+    Known known{.begins_prompt = begins_prompt, .is_old = !has_new_characters(text)};
+    for (size_t i = 0; i < first_nested_; ++i) AFD_TRY(run_on_all(steps_[i], known, pieces));
+    if (first_nested_ == steps_.size()) return {};
+    return cut_nested(known.is_old, pieces);
+}
+
+Result<> PreTokenizer::run_on_all(Step& step, Known& known, std::vector<std::string_view>& pieces) {
+    if (const auto* prefix = std::get_if<Prefix>(&step)) {
+        known.is_old = known.is_old && !has_new_characters(prefix->sign);
+        write_prefixes(*prefix, known.begins_prompt, pieces);
+        return {};
     }
-    for (size_t i = 0; i < num_done && !pieces.empty(); ++i) {
-        pieces_.swap(pieces);
-        pieces.clear();
-        if (const auto* prefix = std::get_if<Prefix>(&steps_[i])) {
-            is_old = is_old && !has_new_characters(prefix->sign);
-            write_prefixes(*prefix, begins_prompt);
-            pieces.swap(pieces_);
-            continue;
-        }
-        auto& splitter = std::get<Splitter>(steps_[i]);
-        for (const std::string_view piece : pieces_) {
-            AFD_TRY(splitter.split(piece, pieces, is_old));
-        }
-        // Where the first piece was taken out the next one is not what the prompt begins with.
-        if (splitter.removes_text() && !pieces.empty()) {
-            begins_prompt = begins_prompt && pieces.front().data() == pieces_.front().data();
-        }
-    }
-    if (num_done == steps_.size()) return {};
-    cuts_.resize(steps_.size());
+    auto& splitter = std::get<Splitter>(step);
     pieces_.swap(pieces);
     pieces.clear();
     for (const std::string_view piece : pieces_) {
-        AFD_TRY(cut_piece(num_done, piece, is_old, pieces));
+        AFD_TRY(splitter.split(piece, pieces, known.is_old));
+    }
+    // Where the first piece was taken out the next one is not what the prompt begins with.
+    if (splitter.removes_text() && !pieces.empty()) {
+        known.begins_prompt =
+            known.begins_prompt && pieces.front().data() == pieces_.front().data();
+    }
+    return {};
+}
+
+Result<> PreTokenizer::cut_nested(bool is_old, std::vector<std::string_view>& pieces) {
+    pieces_.swap(pieces);
+    pieces.clear();
+    for (const std::string_view piece : pieces_) {
+        AFD_TRY(cut_piece(first_nested_, piece, is_old, pieces));
     }
     return {};
 }
@@ -250,12 +261,14 @@ void PreTokenizer::trim() {
     if (next_text_.capacity() > kKeptTextBytesMax) std::string().swap(next_text_);
 }
 
-void PreTokenizer::write_prefixes(const Prefix& prefix, bool begins_prompt) {
+void PreTokenizer::write_prefixes(const Prefix& prefix,
+                                  bool begins_prompt,
+                                  std::vector<std::string_view>& pieces) {
     // The pieces may be views of what an earlier step wrote.
     next_text_.clear();
     std::vector<size_t> ends;
-    ends.reserve(pieces_.size());
-    for (const std::string_view piece : pieces_) {
+    ends.reserve(pieces.size());
+    for (const std::string_view piece : pieces) {
         const bool is_first = begins_prompt && ends.empty();
         const bool has_sign =
             piece.starts_with(prefix.sign) || (prefix.replaces && piece.starts_with(' '));
@@ -274,7 +287,7 @@ void PreTokenizer::write_prefixes(const Prefix& prefix, bool begins_prompt) {
     text_.swap(next_text_);
     size_t begin = 0;
     for (size_t i = 0; i < ends.size(); ++i) {
-        pieces_[i] = std::string_view(text_).substr(begin, ends[i] - begin);
+        pieces[i] = std::string_view(text_).substr(begin, ends[i] - begin);
         begin = ends[i];
     }
 }

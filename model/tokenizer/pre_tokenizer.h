@@ -66,13 +66,27 @@ class PreTokenizer {
                        SplitBehavior behavior,
                        bool is_inverted,
                        const std::string& origin);
-    void write_prefixes(const Prefix& prefix, bool begins_prompt);
+    size_t first_nested_step() const;
+
+    // What holds for the pieces on their way through the steps.
+    struct Known {
+        bool begins_prompt;  // The first of them is what the prompt begins with.
+        bool is_old;         // None has new characters (new_characters.h).
+    };
+    Result<> run_on_all(Step& step, Known& known, std::vector<std::string_view>& pieces);
+    void write_prefixes(const Prefix& prefix,
+                        bool begins_prompt,
+                        std::vector<std::string_view>& pieces);
+    Result<> cut_nested(bool is_old, std::vector<std::string_view>& pieces);
     Result<> cut_piece(size_t step,
                        std::string_view piece,
                        bool is_old,
                        std::vector<std::string_view>& pieces);
 
     std::vector<Step> steps_;
+    // A Prefix looks at all pieces, so each step up to the last one takes all of them. The splits
+    // behind, from this step on, take one piece after the other.
+    size_t first_nested_ = 0;
     bool is_byte_level_ = false;
     std::vector<std::string_view> pieces_;  // Scratch.
     // Scratch of each step, for what it makes of one piece.

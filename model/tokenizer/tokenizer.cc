@@ -35,6 +35,7 @@ struct Tokenizer::Impl {
                          std::vector<uint32_t>& out,
                          EncodeGap encode_gap);
     Result<> encode_raw(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
+    Result<> encode_plain(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     Result<> encode_text(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     void encode_piece(std::string_view piece, std::vector<uint32_t>& out);
     void encode_short(std::string_view piece, std::vector<uint32_t>& out);
@@ -68,6 +69,18 @@ Result<> Tokenizer::Impl::encode_raw(std::string_view text,
     return walk(tables.normalized_tokens, text, out, [&](std::string_view gap) {
         return encode_text(gap, begins_prompt && gap.data() == text.data(), out);
     });
+}
+
+// Text in which nothing is an added token.
+Result<> Tokenizer::Impl::encode_plain(std::string_view text,
+                                       bool begins_prompt,
+                                       std::vector<uint32_t>& out) {
+    std::string normal;
+    if (!tables.normalizer.is_empty()) {
+        AFD_ASSIGN(normal, tables.normalizer.normalized(text));
+        text = normal;
+    }
+    return encode_text(text, begins_prompt, out);
 }
 
 Result<> Tokenizer::Impl::encode_text(std::string_view text,
@@ -173,16 +186,10 @@ Result<std::vector<uint32_t>> Tokenizer::encode_plain(std::string_view text, boo
     if (!is_valid_utf8(text)) return invalid_argument("the text is not valid UTF-8");
     std::vector<uint32_t> out;
     Result<> result;
-    for (std::string_view part :
+    for (const std::string_view part :
          impl_->tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
-        const bool begins = begins_prompt && part.data() == text.data();
-        std::string normal;
-        if (!impl_->tables.normalizer.is_empty()) {
-            AFD_ASSIGN(normal, impl_->tables.normalizer.normalized(part));
-            part = normal;
-        }
-        result = impl_->encode_text(part, begins, out);
         if (!result.ok()) break;
+        result = impl_->encode_plain(part, begins_prompt && part.data() == text.data(), out);
     }
     impl_->trim();
     if (!result.ok()) return result.error();
