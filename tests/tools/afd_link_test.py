@@ -105,6 +105,16 @@ class AfdLinkTest(unittest.TestCase):
         self.assertEqual(sorted(found), list(range(100)))
         self.assertGreater(num_overtaken, 0)
 
+    def test_ends_with_a_device(self) -> None:
+        """Not only with SIGTERM: without a device it would spin for ever, and say nothing."""
+        wire = Wire(AFD_LINK)
+        wire.command = ["sh", "-c", 'exec "$0" "$@" 2>&1', *wire.command]
+        with wire:
+            wire.take_down()
+            said = wire.link.communicate(timeout=20)[0]
+        self.assertEqual(wire.link.returncode, 1)
+        self.assertIn(f"afd-link: the device {wire.far_device} is gone, and the wire with it", said)
+
     def test_says_what_is_wrong(self) -> None:
         for arguments, exit_status, said in (
                 (["one"], 2, "devices"),

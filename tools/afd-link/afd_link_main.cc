@@ -5,13 +5,19 @@
 
 #include <fmt/core.h>
 #include <net/if.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +39,15 @@ struct Options {
     double mbit_per_second = 0;
     uint64_t seed = 1;
 };
+
+// Until one of the signals, which are blocked, or until the event.
+void wait_for(const sigset_t& signals, int event) {
+    const int arrived = ::signalfd(-1, &signals, SFD_CLOEXEC);
+    std::array<pollfd, 2> fds{pollfd{arrived, POLLIN, 0}, pollfd{event, POLLIN, 0}};
+    while (::poll(fds.data(), fds.size(), -1) < 0 && errno == EINTR) {
+    }
+    if (arrived >= 0) ::close(arrived);
+}
 
 int run(const Options& options) {
     // Before the thread of the link starts, which must not end by them either.
@@ -59,13 +74,18 @@ int run(const Options& options) {
     }
     fmt::print("afd-link: {} and {} are the ends of one wire, until SIGTERM\n", one, other);
     std::fflush(stdout);
-    int signal = 0;
-    ::sigwait(&ends, &signal);
+    wait_for(ends, link.ended());
     fmt::print("afd-link: {} frames, {} lost, {} overtaken\n",
                link.num_frames(),
                link.num_lost(),
                link.num_overtaken());
-    return 0;
+    const std::optional<size_t> gone = link.gone_device();
+    if (!gone) return 0;
+    fmt::print(
+        stderr,
+        "afd-link: the device {} is gone, and the wire with it; was its namespace deleted?\n",
+        options.devices[*gone]);
+    return kExitFailed;
 }
 
 int main_with(int argc, char** argv) {

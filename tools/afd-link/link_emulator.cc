@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -24,7 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// Counts, read by whoever wants to know: relaxed in all of this file.
+// Counts, read by whoever wants to know, and a number that says all by itself: relaxed in all of
+// this file.
 constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr size_t kFrameBytesMax = 1 << 16;
 constexpr size_t kQueuedMax = 1000;  // As much as netem holds by default.
@@ -104,6 +106,11 @@ void wait_until(TimePoint when, std::array<pollfd, 3>& fds) {
     ::ppoll(fds.data(), fds.size(), &left, nullptr);
 }
 
+void raise_event(int event) {
+    const uint64_t one = 1;
+    static_cast<void>(::write(event, &one, sizeof(one)));
+}
+
 }  // namespace
 
 LinkEmulator::LinkEmulator(const std::array<std::string, 2>& devices,
@@ -112,17 +119,17 @@ LinkEmulator::LinkEmulator(const std::array<std::string, 2>& devices,
     : conditions_(conditions) {
     for (size_t end = 0; end < devices.size(); ++end) devices_[end] = open_tap(devices[end]);
     stop_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (devices_[0] < 0 || devices_[1] < 0 || stop_ < 0) return;
+    ended_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (devices_[0] < 0 || devices_[1] < 0 || stop_ < 0 || ended_ < 0) return;
     thread_ = std::thread([this, seed] { run(seed); });
 }
 
 LinkEmulator::~LinkEmulator() {
     if (thread_.joinable()) {
-        const uint64_t one = 1;
-        static_cast<void>(::write(stop_, &one, sizeof(one)));
+        raise_event(stop_);
         thread_.join();
     }
-    for (const int fd : {devices_[0], devices_[1], stop_}) {
+    for (const int fd : {devices_[0], devices_[1], stop_, ended_}) {
         if (fd >= 0) ::close(fd);
     }
 }
@@ -139,6 +146,17 @@ uint64_t LinkEmulator::num_overtaken() const {
     return num_overtaken_.load(kRelaxed);
 }
 
+std::optional<size_t> LinkEmulator::gone_device() const {
+    const int device = gone_device_.load(kRelaxed);
+    if (device < 0) return {};
+    return static_cast<size_t>(device);
+}
+
+void LinkEmulator::end_without(size_t device) {
+    gone_device_.store(static_cast<int>(device), kRelaxed);
+    raise_event(ended_);
+}
+
 void LinkEmulator::run(uint64_t seed) {
     // A wait may end 50 us late otherwise.
     ::prctl(PR_SET_TIMERSLACK, 1);
@@ -151,6 +169,8 @@ void LinkEmulator::run(uint64_t seed) {
         for (const size_t end : {0, 1}) {
             for (int i = 0; i < kFramesAtOnce; ++i) {
                 const ssize_t bytes = ::read(devices_[end], frame.data(), frame.size());
+                // poll() would call for it again and again.
+                if (bytes < 0 && errno != EAGAIN && errno != EINTR) return end_without(end);
                 if (bytes <= 0) break;
                 const std::span read(frame.data(), static_cast<size_t>(bytes));
                 const bool is_taken = from[end].take(read, Clock::now());

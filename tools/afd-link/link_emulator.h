@@ -11,7 +11,9 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -36,6 +38,11 @@ class LinkEmulator {
     LinkEmulator& operator=(const LinkEmulator&) = delete;
 
     bool ok() const { return thread_.joinable(); }
+    // A descriptor that is readable once the wire has ended by itself: a device is gone, with its
+    // namespace, say.
+    int ended() const { return ended_; }
+    // Which one, after that.
+    std::optional<size_t> gone_device() const;
     // Until now, of both directions. Safe in any thread.
     uint64_t num_frames() const;
     uint64_t num_lost() const;
@@ -43,10 +50,13 @@ class LinkEmulator {
 
   private:
     void run(uint64_t seed);
+    void end_without(size_t device);
 
     const LinkConditions conditions_;
     std::array<int, 2> devices_{-1, -1};
-    int stop_ = -1;  // An eventfd.
+    int stop_ = -1;   // An eventfd.
+    int ended_ = -1;  // The same.
+    std::atomic<int> gone_device_{-1};
     std::atomic<uint64_t> num_frames_{0};
     std::atomic<uint64_t> num_lost_{0};
     std::atomic<uint64_t> num_overtaken_{0};
