@@ -66,7 +66,7 @@ COMPLETION = [
           lambda a: text(a) == GREEDY["text"]),
     Field("min_p", "0 to 1", {"temperature": 2, "min_p": 1, "seed": 1, "top_p": 1},
           lambda a: text(a) == GREEDY["text"]),
-    Field("seed", "any 64-bit integer", {"temperature": 1, "seed": 5},
+    Field("seed", "any integer of 64 bits, signed or not", {"temperature": 1, "seed": 5},
           lambda a: text(a) == text(ASK({"temperature": 1, "seed": 5}))),
     Field("n", "1 to 16", {"n": 3, "temperature": 1, "seed": 5},
           lambda a: len({choice["text"] for choice in a["choices"]}) == 3),
