@@ -186,13 +186,17 @@ std::string default_out_dir() {
 Result<std::chrono::microseconds> parse_duration(const std::string& text) {
     const size_t unit_begin = text.find_first_not_of("0123456789.");
     const std::string unit = unit_begin == std::string::npos ? "s" : text.substr(unit_begin);
-    const double factor = unit == "ms" ? 1e3 : unit == "s" ? 1e6 : unit == "m" ? 6e7 : 0;
+    const double factor = unit == "ms"  ? 1e3
+                          : unit == "s" ? 1e6
+                          : unit == "m" ? 60e6
+                          : unit == "h" ? 3'600e6
+                                        : 0;
     double value = 0;
     const bool is_number = parse_whole(text.substr(0, unit_begin), value);
     const double us = value * factor;
     if (!is_number || us < 1000 || us > 86'400e6) {
         return afd::Error{Code::kInvalidArgument,
-                          "must be a time from 1ms to 24h as 500ms, 5s or 2m"};
+                          "must be a time from 1ms to 24h as 500ms, 5s, 2m or 1h"};
     }
     return std::chrono::microseconds(std::llround(us));
 }

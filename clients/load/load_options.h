@@ -38,7 +38,7 @@ struct LoadOptions {
 // Returns: the options, or the exit code with which the program ends now.
 std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code);
 
-// "500ms", "5s", "2m"; a plain number is seconds.
+// "500ms", "5s", "2m", "1h"; a plain number is seconds.
 // Errors: kInvalidArgument naming what is allowed.
 Result<std::chrono::microseconds> parse_duration(const std::string& text);
 

@@ -322,10 +322,12 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         {{"--concurency", "1"}, "unknown option --concurency; did you mean --concurrency?"},
         {{"--concurrency", "0"}, "--concurrency"},
         {{"--rate", "-1"}, "--rate"},
-        {{"--duration", "5h"}, "--duration '5h': must be a time from 1ms to 24h"},
+        {{"--duration", "25h"},
+         "--duration '25h': must be a time from 1ms to 24h as 500ms, 5s, 2m or 1h"},
+        {{"--duration", "5d"}, "--duration '5d': must be a time from 1ms to 24h"},
         {{"--duration", "5s", "--requests", "3"}, "excludes"},
-        {{"--rate", "1000000", "--duration", "1440m"},
-         "--rate 1e+06 for --duration 1440m is 8.64e+10 requests: at most 100000000 are sent in a "
+        {{"--rate", "1000000", "--duration", "24h"},
+         "--rate 1e+06 for --duration 24h is 8.64e+10 requests: at most 100000000 are sent in a "
          "level"},
         {{"--max-tokens", "8:4"}, "--max-tokens '8:4': must be a number of at least 1, or MIN:MAX"},
         {{"--seed", "-1"}, "--seed: '-1' must be a whole number from 0 to 18446744073709551615"},
