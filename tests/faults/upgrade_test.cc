@@ -10,8 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -241,44 +243,92 @@ bool accepts_at(const std::string& address) {
     return accepts;
 }
 
-// Goal: an address that the new configuration does not name any more is closed. Method: another
-// address for HTTP and another socket. Oracle: who comes to the old ones is refused at once.
-TEST(UpgradeOfDoors, AddressesOfBeforeAreClosed) {
-    Instance::adopt_orphans();
-    const InstalledAfdd installed;
-    installed.set_hook("export AFD_HTTP=127.0.0.1:0");
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"},
-                      "exec " + installed.file() + " \"$@\"; :");
-    instance.wait_ready();
-    const auto http_address = [&](const std::string& host) {
+// Another address for HTTP and another socket behind the upgrade.
+class UpgradeOfDoors : public testing::Test {
+  protected:
+    UpgradeOfDoors() {
+        Instance::adopt_orphans();
+        installed_.set_hook("export AFD_HTTP=127.0.0.1:0");
+        instance_ = std::make_unique<Instance>(std::vector<std::string>{"--attention-workers",
+                                                                        "1",
+                                                                        "--ffn-workers",
+                                                                        "1",
+                                                                        "--stop-timeout-ms",
+                                                                        "0",
+                                                                        "--hang-timeout-ms",
+                                                                        "0"},
+                                               "exec " + installed_.file() + " \"$@\"; :");
+        instance_->wait_ready();
+        old_address_ = http_address("127.0.0.1");
+        sockets_ = instance_->runtime_directory() + "/afd/";
+        old_socket_ = sockets_ + instance_->name() + ".sock";
+    }
+
+    // As the log has it.
+    std::string http_address(const std::string& host) const {
         const std::string before = "http://" + host + ":";
-        const std::string log = instance.log();
+        const std::string log = instance_->log();
         const size_t at = log.find(before);
-        if (at == std::string::npos) return std::string();
+        if (at == std::string::npos) return "";
         const size_t port = at + before.size();
         return host + ":" + log.substr(port, log.find_first_not_of("0123456789", port) - port);
-    };
-    const std::string old_address = http_address("127.0.0.1");
-    ASSERT_TRUE(accepts_at(old_address)) << old_address;
-    const std::string sockets = instance.runtime_directory() + "/afd/";
-    const std::string old_socket = sockets + instance.name() + ".sock";
-    ASSERT_TRUE(std::filesystem::is_socket(old_socket));
-    installed.set_hook("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets + "other.sock");
-    const Outcome outcome =
-        run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
-                    instance.runtime_directory());
-    ASSERT_EQ(outcome.exit_status, 0) << outcome.output;
-    EXPECT_FALSE(accepts_at(old_address));
-    EXPECT_FALSE(std::filesystem::exists(old_socket));
+    }
+
+    // Returns the new one's pid; 0: it failed.
+    pid_t upgrade() const {
+        installed_.set_hook("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets_ + "other.sock");
+        const Outcome outcome =
+            run_program({program("afdctl"), "upgrade", "--instance", instance_->name()},
+                        instance_->runtime_directory());
+        EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
+        const size_t said = outcome.output.rfind("pid ", outcome.output.find(" serves now"));
+        return said == std::string::npos ? 0 : std::stoi(outcome.output.substr(said + 4));
+    }
+
+    InstalledAfdd installed_;
+    std::unique_ptr<Instance> instance_;
+    std::string old_address_;
+    std::string sockets_;
+    std::string old_socket_;
+};
+
+// Goal: an address that the new configuration does not name any more is closed. Oracle: who comes
+// to the old ones is refused at once.
+TEST_F(UpgradeOfDoors, AddressesOfBeforeAreClosed) {
+    ASSERT_TRUE(accepts_at(old_address_)) << old_address_;
+    ASSERT_TRUE(std::filesystem::is_socket(old_socket_));
+    const pid_t new_pid = upgrade();
+    ASSERT_GT(new_pid, 0);
+    EXPECT_FALSE(accepts_at(old_address_));
+    EXPECT_FALSE(std::filesystem::exists(old_socket_));
     EXPECT_TRUE(accepts_at(http_address("127.0.0.2")));
-    EXPECT_TRUE(std::filesystem::is_socket(sockets + "other.sock"));
-    const size_t said = outcome.output.rfind("pid ", outcome.output.find(" serves now"));
-    ASSERT_NE(said, std::string::npos) << outcome.output;
-    EXPECT_EQ(instance.wait_exit(), 0);
-    instance.follow(std::stoi(outcome.output.substr(said + 4)));
-    instance.signal(SIGTERM);
-    EXPECT_EQ(instance.wait_exit(), 0);
-    EXPECT_FALSE(std::filesystem::exists(sockets + "other.sock"));
+    EXPECT_TRUE(std::filesystem::is_socket(sockets_ + "other.sock"));
+    EXPECT_EQ(instance_->wait_exit(), 0);
+    instance_->follow(new_pid);
+    instance_->signal(SIGTERM);
+    EXPECT_EQ(instance_->wait_exit(), 0);
+    EXPECT_FALSE(std::filesystem::exists(sockets_ + "other.sock"));
+}
+
+// Goal: they are open again when the old one is to serve again. Method: the new one is killed while
+// a request of the old one stands still.
+TEST_F(UpgradeOfDoors, AddressesOfBeforeAreOpenAgainWhenTheNewOneDies) {
+    const pid_t ffn = instance_->worker_pids("ffn").at(0);
+    BackgroundGeneration held(*instance_, long_request(600));
+    held.stop_amid(5, ffn);
+    const pid_t new_pid = upgrade();
+    ASSERT_GT(new_pid, 0);
+    EXPECT_FALSE(accepts_at(old_address_));
+    send_signal(new_pid, SIGKILL);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!accepts_at(old_address_) && std::chrono::steady_clock::now() < deadline) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_TRUE(accepts_at(old_address_));
+    send_signal(ffn, SIGCONT);
+    const auto found = held.finish();
+    EXPECT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(instance_->stop(), 0);
 }
 
 class UpgradeUnderAManager : public testing::Test {
