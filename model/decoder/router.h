@@ -15,9 +15,9 @@
 //
 // without the products of parts that are not there.
 //
-// both as ops/experts/gating_rows.h has them. In a hash layer topk_ids = the table's row of the
-// token id, whatever the logits, and topk_weights are the scores at these ids, normalised and
-// scaled as in the other layers.
+// The two choices are those of ops/experts/gating_rows.h. In a hash layer topk_ids = the table's
+// row of the token id, whatever the logits, and topk_weights are the scores at these ids,
+// normalised and scaled as in the other layers.
 //
 // What it chose stays in topk_ids: to capture it (routing replay), give each layer memory
 // of its own. The ids are the checkpoint's, before any placement.
