@@ -91,12 +91,16 @@ def mlp_widths(config: dict, layer: int) -> list[tuple[int, int]]:
     return [(num_experts(config), inner)] + ([(1, shared)] if shared else [])
 
 
+def one_mlp_bytes(config: dict, weight_format: str, inner: int) -> int:
+    """Of an MLP of this inner width."""
+    matrix, hidden = FORMATS[weight_format], config["hidden_size"]
+    biases = 2 * inner + hidden if config["model_type"] == "gpt_oss" else 0
+    return 2 * matrix(inner, hidden) + matrix(hidden, inner) + 2 * biases
+
+
 def mlp_bytes(config: dict, weight_format: str) -> int:
     """Of all MLPs in this format."""
-    matrix, hidden = FORMATS[weight_format], config["hidden_size"]
-    bias = 2 if config["model_type"] == "gpt_oss" else 0
-    return sum(count * (2 * matrix(inner, hidden) + matrix(hidden, inner)
-                        + bias * (2 * inner + hidden))
+    return sum(count * one_mlp_bytes(config, weight_format, inner)
                for layer in range(config["num_hidden_layers"])
                for count, inner in mlp_widths(config, layer))
 
