@@ -4,11 +4,12 @@
 // Gating of rows: fp32 router logits to topk_ids and topk_weights. This is the kernel that the
 // daemon's router calls; ops/operators/moe_gating_top_k.h is the operator on tensors over it.
 //
-// scores = softmax, sigmoid or sqrt(log(1 + e^x)) of the logits in fp32; choice = scores + bias
-// (the bias only chooses). The n_group groups are ranked by their best choice (mode 0) or the sum
-// of their two best (mode 1); topk_group groups stay, by (score descending, index ascending); of
-// their experts the top_k by (choice descending, index ascending). weight = score at the pick,
-// divided by (the sum in pick order + 1e-20) with norm_topk_prob, times routed_scaling_factor.
+// scores = softmax, sigmoid or sqrt(log(1 + e^x)) of the logits, every step in fp32; choice =
+// scores + bias (the bias only chooses). The n_group groups are ranked by their best choice (mode
+// 0) or the sum of their two best (mode 1); topk_group groups stay, by (score descending, index
+// ascending); of their experts the top_k by (choice descending, index ascending). weight = score at
+// the pick, divided by (the sum in pick order + 1e-20) with norm_topk_prob, times
+// routed_scaling_factor.
 // Covers DeepSeek-V3 (noaux_tc: sigmoid, bias, groups by two best) and V2 (greedy,
 // group_limited_greedy: softmax, groups by the best); the model layer maps a checkpoint's config.
 //

@@ -13,17 +13,30 @@
 namespace afd::ops::reference {
 namespace {
 
+// log(1 + e^x), a step of its own: what fp32 does not hold of it, no score has.
+float softplus(double x) {
+    return static_cast<float>(std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))));
+}
+
+double score_of(GatingNorm norm, double x, double top, double sum) {
+    switch (norm) {
+        case GatingNorm::kSoftmax:
+            return std::exp(x - top) / sum;
+        case GatingNorm::kSigmoid:
+            return 1.0 / (1.0 + std::exp(-x));
+        case GatingNorm::kSqrtSoftplus:
+            return std::sqrt(static_cast<double>(softplus(x)));
+    }
+    return 0;
+}
+
 std::vector<float> scores_of(GatingNorm norm, const double* logits, size_t count) {
     std::vector<float> scores(count);
     const double top = *std::max_element(logits, logits + count);
     double sum = 0;
     for (size_t e = 0; e < count; ++e) sum += std::exp(logits[e] - top);
     for (size_t e = 0; e < count; ++e) {
-        const double x = logits[e];
-        const double score = norm == GatingNorm::kSigmoid   ? 1.0 / (1.0 + std::exp(-x))
-                             : norm == GatingNorm::kSoftmax ? std::exp(x - top) / sum
-                                                            : std::sqrt(std::log1p(std::exp(x)));
-        scores[e] = static_cast<float>(score);
+        scores[e] = static_cast<float>(score_of(norm, logits[e], top, sum));
     }
     return scores;
 }

@@ -7,7 +7,8 @@
 
 namespace afd::ops::reference {
 
-// Allocates; scores in double, rounded to fp32 once, so a fast score may differ by its last bits.
+// Allocates; scores in double, rounded to fp32, so a fast score may differ by its last bits, and
+// where two choices differ by no more, so may the experts.
 Result<> moe_gating_top_k(const MoeGatingTopKRequest& request);
 
 }  // namespace afd::ops::reference

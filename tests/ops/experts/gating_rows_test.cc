@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -101,6 +102,30 @@ TEST(GatingRows, MatchesReferenceForEveryScoring) {
         EXPECT_EQ(routing.ids, want.ids);
         for (size_t i = 0; i < routing.weights.size(); ++i) {
             EXPECT_NEAR(routing.weights[i] / want.weights.values[i], 1.0, 1e-5);
+        }
+    }
+}
+
+// Goal: no logit is too large or too small for a norm. Oracle: the reference; a score that fp32
+// does not hold is 0, and among such the lowest index wins.
+TEST(GatingRows, MatchesReferenceForLogitsOfAnySize) {
+    for (const GatingNorm norm :
+         {GatingNorm::kSoftmax, GatingNorm::kSigmoid, GatingNorm::kSqrtSoftplus}) {
+        const GatingAttributes a{.num_experts = 4, .top_k = 3, .norm = norm};
+        for (const std::vector<float>& logits : {std::vector<float>{710, 1000, 5, 3e38f},
+                                                 {-710, -1000, -5, -3e38f},
+                                                 {-105, -104.5f, -60, -104},
+                                                 {0, -750, 750, 88.5f}}) {
+            const Routing routing = route(a, logits, {});
+            reference::Matrix wide(1, 4);
+            std::copy(logits.begin(), logits.end(), wide.values.begin());
+            const auto want = reference::gating_rows(a, wide, {});
+            EXPECT_EQ(routing.ids, want.ids) << static_cast<int>(norm) << ", " << logits[0];
+            for (size_t k = 0; k < a.top_k; ++k) {
+                EXPECT_TRUE(std::isfinite(routing.weights[k]));
+                EXPECT_NEAR(
+                    routing.weights[k], want.weights.values[k], 1e-6 * want.weights.values[k]);
+            }
         }
     }
 }
