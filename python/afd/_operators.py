@@ -22,7 +22,11 @@ def operators() -> list[str]:
 
 
 def numeric_classes() -> list[str]:
-    """Those that this processor can run, slowest first."""
+    """Those that this processor can run, in the order of their speed where they are native.
+
+    Without AMX the last one, "amx", is emulated, and slow. The fastest is what an operator takes
+    if no numeric_class is given.
+    """
     return _native.numeric_classes()
 
 
