@@ -35,10 +35,10 @@ std::string error_parameter(const ops::OperatorSpec& spec, std::string_view mess
     const auto found = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
         return spec.find_attribute(word) != nullptr || spec.find_tensor(word) != nullptr;
     });
-    // A one-letter name is also a word ("x is ...", but also "a", "y = x"): fine where it is first.
-    if (found != words.end() && (found->size() > 1 || found == words.begin())) {
-        return std::string(*found);
-    }
+    // A one-letter name is also a word ("x is ...", but also "a", "y = x"): fine where the sentence
+    // begins with it ("k is ...", "attribute k is ...").
+    const auto first = words.begin() + (!words.empty() && words[0] == "attribute" ? 1 : 0);
+    if (found != words.end() && (found->size() > 1 || found == first)) return std::string(*found);
     // A dimension ("H is ..."): the first tensor that has it.
     for (const ops::TensorSpec& tensor : spec.tensors) {
         const std::vector<std::string_view> dimensions = words_of(tensor.shape);
@@ -46,7 +46,8 @@ std::string error_parameter(const ops::OperatorSpec& spec, std::string_view mess
             return std::string(tensor.name);
         }
     }
-    const bool names = !words.empty() && words[0].find('_') != std::string_view::npos;
+    if (words.empty()) return "";
+    const bool names = words[0].find('_') != std::string_view::npos || words[0] == "workspace";
     return names ? std::string(words[0]) : "";
 }
 

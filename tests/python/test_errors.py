@@ -86,8 +86,12 @@ def test_a_name_that_the_module_has_not_gets_a_suggestion():
 
 
 def test_an_attribute_without_a_default_is_asked_for():
-    with pytest.raises(ValueError, match="attribute expert_num is missing; it has no default"):
-        afd.moe_init_routing_v3(X, IDS)
+    for call, name in ((lambda: afd.moe_init_routing_v3(X, IDS), "expert_num"),
+                       (lambda: afd.moe_gating_top_k(X), "k")):
+        with pytest.raises(afd.InvalidArgument,
+                           match=f"attribute {name} is missing; it has no default") as error:
+            call()
+        assert error.value.parameter == name
 
 
 def test_tensors_by_place_and_by_name():
