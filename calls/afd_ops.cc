@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "calls/call_attributes.h"
 #include "calls/describe.h"
 #include "calls/error_parameter.h"
 #include "calls/machine_limits.h"
@@ -112,11 +113,7 @@ Result<> make_call(const RegisteredOperator& entry,
                    std::span<const afd_ops_tensor> tensors,
                    const afd_ops_options& given,
                    afd_ops_call& call) {
-    const auto json = nlohmann::json::parse(attributes, nullptr, false);
-    if (json.is_discarded()) {
-        return Error{Code::kInvalidArgument,
-                     std::string(entry.spec->name) + ": the attributes are no JSON"};
-    }
+    AFD_ASSIGN(const nlohmann::json json, afd::calls::parse_attributes(*entry.spec, attributes));
     std::vector<NamedTensor> views;
     for (const afd_ops_tensor& tensor : tensors) {
         AFD_ASSIGN(const NamedTensor view, view_of(tensor));
@@ -231,8 +228,9 @@ int afd_ops_run(afd_ops_call* call,
                           error);
         }
         if (reinterpret_cast<uintptr_t>(workspace) % AFD_OPS_ALIGNMENT != 0) {
-            return report(afd::invalid_argument("{}: the workspace must be aligned to {} bytes",
-                                                afd::with(made.spec().name, AFD_OPS_ALIGNMENT)),
+            return report(afd::invalid_argument(
+                              "{}: workspace begins at an address that is no multiple of {}",
+                              afd::with(made.spec().name, AFD_OPS_ALIGNMENT)),
                           &made.spec(),
                           error);
         }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "calls/name_list.h"
@@ -75,6 +76,27 @@ Error refuse_attribute(const OperatorSpec& spec, const std::string& message) {
 }
 
 }  // namespace
+
+Result<nlohmann::json> parse_attributes(const OperatorSpec& spec, std::string_view text) {
+    std::set<std::string> names;
+    std::string twice;
+    // JSON itself says nothing about a name that stands twice, and the library takes the last.
+    const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& key) {
+        const bool is_name = depth == 1 && event == nlohmann::json::parse_event_t::key;
+        if (is_name && !names.insert(key.get<std::string>()).second) twice = key;
+        return true;
+    };
+    nlohmann::json attributes = nlohmann::json::parse(text, watch, false);
+    if (attributes.is_discarded()) {
+        std::string line = ops::excerpt(text);
+        std::replace(line.begin(), line.end(), '\n', ' ');
+        return refuse_attribute(spec, "the attributes are no JSON: " + line);
+    }
+    if (!twice.empty()) {
+        return refuse_attribute(spec, "attribute " + ops::excerpt(twice) + " is given twice");
+    }
+    return attributes;
+}
 
 Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohmann::json& given) {
     if (!given.is_object()) return refuse_attribute(spec, "the attributes must be a JSON object");

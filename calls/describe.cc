@@ -105,8 +105,12 @@ std::string sentences(const char* title, std::span<const std::string_view> lines
 }  // namespace
 
 std::string describe_as_text(const OperatorSpec& spec) {
-    std::string text = fmt::format(
-        "{}: {}\n  {}\n  source: {}\n", spec.name, spec.summary, spec.formula, spec.source);
+    std::string text = fmt::format("{}: {}\n  {}\n  source: {}\n  reference: {}\n",
+                                   spec.name,
+                                   spec.summary,
+                                   spec.formula,
+                                   spec.source,
+                                   spec.reference.empty() ? "none" : spec.reference);
     if (!spec.attributes.empty()) text += "\nAttributes\n";
     for (const AttributeSpec& attribute : spec.attributes) {
         const std::string standard = attribute.default_value.empty()
@@ -139,7 +143,8 @@ nlohmann::ordered_json describe_as_json(const OperatorSpec& spec) {
     nlohmann::ordered_json object = {{"name", spec.name},
                                      {"summary", spec.summary},
                                      {"formula", spec.formula},
-                                     {"source", spec.source}};
+                                     {"source", spec.source},
+                                     {"reference", spec.reference}};
     object["attributes"] = nlohmann::ordered_json::array();
     for (const AttributeSpec& attribute : spec.attributes) {
         object["attributes"].push_back({{"name", attribute.name},

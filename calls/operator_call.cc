@@ -43,6 +43,9 @@ Error no_such_tensor(const OperatorSpec& spec, std::string_view name) {
                  spec.tensors.end(),
                  std::back_inserter(wanted),
                  [](const TensorSpec& tensor) { return is_read(tensor.role); });
+    if (spec.find_tensor(name) != nullptr) {
+        return refuse(spec, fmt::format("{} is an output; inputs are {}", name, names_of(wanted)));
+    }
     return refuse(spec,
                   fmt::format("there is no input tensor {}; there are {}{}",
                               ops::excerpt(name),
@@ -140,6 +143,10 @@ Result<std::unique_ptr<OperatorCall>> OperatorCall::make(const RegisteredOperato
     AFD_ASSIGN(call->attributes_, complete_attributes(*entry.spec, attributes));
     AFD_TRY(entry.prepare(*call));
     AFD_ASSERT(call->fast_ != nullptr, "%s is not ready", std::string(entry.spec->name).c_str());
+    AFD_ASSERT(entry.spec->reference.empty() == (call->reference_ == nullptr),
+               "%s says of its reference: %s",
+               std::string(entry.spec->name).c_str(),
+               std::string(entry.spec->reference).c_str());
     if (options.is_reference && call->reference_ == nullptr) {
         return refuse(*entry.spec, "there is one implementation; leave the reference out");
     }

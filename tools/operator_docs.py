@@ -54,6 +54,10 @@ beside the machine's limits, `--memory-max` bounds outputs and workspace; withou
 available does. `cmake --install build/release --component ops` installs the C and C++ interfaces
 with `libafd_ops`, for `find_package(afd_ops)` (target `afd::ops`) and `pkg-config afd_ops`.
 
+`--reference` takes the plain loops of `ops/reference/` instead of the kernels. They have the bits
+of the kernels where the section of the operator says so under "Reference", and are otherwise as
+near as it says.
+
 Tensors that are read and written come back among the outputs; an optional output that is switched
 off is not in the file. A ScheduleContext is its 1024 bytes as an int8 tensor. The segments that its
 buffers point into are uint8 tensors, and its buffer fields are byte offsets into them.
@@ -180,6 +184,7 @@ class Page:
         self.lines += wrapped(f"{summary[0].upper()}{summary[1:]}.") + [""]
         self.lines += wrapped(record["formula"], "    ", "        ") + [""]
         self.lines += wrapped(f"Source: {record['source']}.") + [""]
+        self.lines += wrapped(f"Reference: {record['reference'] or 'none'}.") + [""]
         if record["attributes"]:
             self.attributes(record)
         self.tensors(record)

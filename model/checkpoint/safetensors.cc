@@ -32,6 +32,13 @@ Error bad_tensor(const std::string& origin,
     return data_loss("{}: tensor {}: {}", with(origin, name, fmt::vformat(what, values)));
 }
 
+// What a file that begins with these bytes is taken for; null: nothing that is known.
+const char* format_of(std::span<const std::byte> prefix) {
+    const std::string_view text(reinterpret_cast<const char*>(prefix.data()), prefix.size());
+    if (text.starts_with("PK\x03\x04")) return "a zip archive, as .npz and .pt files are";
+    return text.starts_with("\x93NUMPY") ? "a NumPy array (.npy)" : nullptr;
+}
+
 Result<std::vector<uint64_t>> read_numbers(const Json& entry,
                                            const char* key,
                                            const std::string& name,
@@ -201,6 +208,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     }
     // Before the string is made: the number is the file's, and could ask for any amount of memory.
     if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
+        if (const char* other = format_of(prefix)) {
+            return data_loss("{}: this is {}, no safetensors file", with(path, other));
+        }
         return data_loss(
             "{}: a header of {} bytes is announced in a file of {}; at most {} and what the file "
             "holds are accepted (truncated file?)",

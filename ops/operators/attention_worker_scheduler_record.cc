@@ -58,7 +58,8 @@ constinit const RecordOf<AttentionWorkerSchedulerRequest> kAttentionWorkerSchedu
      kAttributes,
      kTensors,
      kRules,
-     {}}};
+     {},
+     ""}};
 
 Result<> check_attention_worker_scheduler(const AttentionWorkerSchedulerRequest& r) {
     OperatorCheck check(kAttentionWorkerSchedulerSpec, r);

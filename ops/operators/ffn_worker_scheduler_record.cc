@@ -70,7 +70,8 @@ constinit const RecordOf<FfnWorkerSchedulerRequest> kFfnWorkerSchedulerSpec = {
      kAttributes,
      kTensors,
      kRules,
-     {}}};
+     {},
+     ""}};
 
 Result<> check_ffn_worker_scheduler(const FfnWorkerSchedulerRequest& r) {
     OperatorCheck check(kFfnWorkerSchedulerSpec, r);

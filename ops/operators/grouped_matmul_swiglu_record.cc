@@ -103,11 +103,15 @@ void check_group_list(OperatorCheck& check, const GroupedMatmulSwigluRequest& r)
         }
         left -= count;
         if (count == 0) continue;
-        if (expert <= last_expert || expert >= num_experts) {
-            return check.require(
-                false,
-                "{}allowed are {} to {}, ascending",
-                with(entry(i, "names expert", expert), last_expert + 1, num_experts - 1));
+        if (expert < 0 || expert >= num_experts) {
+            return check.require(false,
+                                 "{}allowed are 0 to {}",
+                                 with(entry(i, "names expert", expert), num_experts - 1));
+        }
+        if (expert <= last_expert) {
+            return check.require(false,
+                                 "{}experts must ascend, and the one before is {}",
+                                 with(entry(i, "names expert", expert), last_expert));
         }
         last_expert = expert;
     }
@@ -159,7 +163,9 @@ const RecordOf<GroupedMatmulSwigluRequest> kGroupedMatmulSwigluSpec = {
      kAttributes,
      kTensors,
      kRules,
-     {}}};
+     {},
+     "the same bits with int8, and with bf16 in class portable; the other classes add the products "
+     "of bf16 in other orders"}};
 
 Result<> check_grouped_matmul_swiglu(const GroupedMatmulSwigluRequest& r) {
     OperatorCheck check(kGroupedMatmulSwigluSpec, r);

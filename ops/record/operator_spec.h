@@ -76,6 +76,8 @@ struct OperatorSpec {
     std::span<const TensorSpec> tensors;
     std::span<const std::string_view> rules;   // Further constraints, one sentence each.
     std::span<const std::string_view> lifted;  // Limits of one hardware revision that do not hold.
+    // What its plain loops (ops/reference) give, compared with the kernels; empty: there are none.
+    std::string_view reference = "the same bits, in every numeric class";
 
     // Null if there is none of this name.
     const AttributeSpec* find_attribute(std::string_view attribute) const;

@@ -264,7 +264,7 @@ TEST(OperatorCall, RefusesTensorsThatNoOperatorCanRead) {
     EXPECT_EQ(message([](G given) {
                   given.emplace_back("expanded_x", DType::kFp32, std::vector<size_t>{1});
               }),
-              name + "there is no input tensor expanded_x; there are x, expert_idx, scale, offset");
+              name + "expanded_x is an output; inputs are x, expert_idx, scale, offset");
 }
 
 TEST(ErrorParameter, IsTheNameThatTheRecordHas) {
@@ -278,6 +278,16 @@ TEST(ErrorParameter, IsTheNameThatTheRecordHas) {
                               "ffn_worker_batching: session_num is 0; allowed are 1 ... 1024"),
               "session_num");
     EXPECT_EQ(error_parameter(spec, "moe_init_routing_v3: H is 9; allowed are 1 to 8"), "x");
+    EXPECT_EQ(error_parameter(spec,
+                              "moe_init_routing_v3: workspace begins at an address that is no "
+                              "multiple of 64"),
+              "workspace");
+    const ops::OperatorSpec& gating = *find_operator("moe_gating_top_k")->spec;
+    EXPECT_EQ(
+        error_parameter(gating, "moe_gating_top_k: attribute k is missing; it has no default"),
+        "k");
+    EXPECT_EQ(error_parameter(gating, "moe_gating_top_k: k is 0; allowed are 1 to 2147483647"),
+              "k");
     EXPECT_EQ(error_parameter(spec, "out of memory"), "");
 }
 

@@ -47,6 +47,7 @@ class Records(unittest.TestCase):
             text = afd_op("describe", name).stdout
             self.assertEqual(record["name"], name)
             self.assertTrue(record["formula"] and record["source"] and record["tensors"])
+            self.assertIn(f"  reference: {record['reference'] or 'none'}\n", text)
             for attribute in record["attributes"]:
                 self.assertIn(attribute["kind"], KINDS)
                 self.assertTrue(attribute["meaning"], f"{name} {attribute['name']}")
@@ -220,8 +221,28 @@ class Runs(unittest.TestCase):
                             "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1")
 
     def test_attributes_that_are_no_json_are_refused(self):
-        self.assert_refused(self.run_it("{expert_num: 4}"), "--attrs is no JSON: {expert_num: 4}")
+        self.assert_refused(self.run_it("{expert_num: 4}"),
+                            "moe_init_routing_v3: the attributes are no JSON: {expert_num: 4}")
         self.assert_refused(self.run_it("[4]"), "the attributes must be a JSON object")
+
+    def test_an_attribute_that_stands_twice_is_refused(self):
+        self.assert_refused(self.run_it('{"expert_num": 4, "quant_mode": 1, "expert_num": 5}'),
+                            "moe_init_routing_v3: attribute expert_num is given twice")
+
+    def test_an_output_is_no_input(self):
+        self.write({"x": ("F32", self.x), "expert_idx": ("I32", self.ids),
+                    "expanded_x": ("F32", self.x)})
+        self.assert_refused(self.run_it({"expert_num": 4}), "moe_init_routing_v3: expanded_x is an "
+                                                            "output; inputs are x, expert_idx, ")
+
+    def test_files_of_numpy_are_called_by_their_name(self):
+        for save, words in ((lambda path: np.savez(path, x=self.x), "this is a zip archive"),
+                            (lambda path: np.save(path, self.x), "this is a NumPy array (.npy)")):
+            with (self.folder / "in.safetensors").open("wb") as file:
+                save(file)
+            done = self.run_it({"expert_num": 4})
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(words, done.stderr)
 
     def test_an_unknown_tensor_is_refused_with_those_there_are(self):
         self.write({"x": ("F32", self.x), "expert_ids": ("I32", self.ids)})

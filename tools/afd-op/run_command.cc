@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "calls/call_attributes.h"
 #include "calls/machine_limits.h"
 #include "calls/registry.h"
 #include "model/checkpoint/whole_file.h"
@@ -33,15 +34,6 @@ Result<TensorMap> read_inputs(const std::string& path) {
 Error refusal(Error error) {
     error.code = Code::kInvalidArgument;
     return error;
-}
-
-Result<nlohmann::json> parse_attributes(const std::string& text) {
-    constexpr size_t kShownMost = 60;
-    nlohmann::json attributes = nlohmann::json::parse(text, nullptr, false);
-    if (!attributes.is_discarded()) return attributes;
-    return Error{Code::kInvalidArgument,
-                 "--attrs is no JSON: " + text.substr(0, kShownMost) +
-                     (text.size() > kShownMost ? "..." : "")};
 }
 
 // Outputs as the operator wrote them, and what it changed in place; both are moved.
@@ -126,7 +118,9 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
     command->add_option("--out", options.out_path, "Outputs, and what changed in place")
         ->required();
     command->add_option("--attrs", options.attributes, "Attributes as a JSON object");
-    command->add_flag("--reference", options.is_reference, "Plain loops, not the kernels");
+    command->add_flag("--reference",
+                      options.is_reference,
+                      "Plain loops, not the kernels; `describe` says which bits the two share");
     command->add_option("--numeric-class",
                         options.numeric_class,
                         "portable, avx2, avx512, avx512-bf16, amx, or auto: the processor's best; "
@@ -148,7 +142,8 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
 Result<> run_operator(const RunOptions& options) {
     const calls::RegisteredOperator* found = calls::find_operator(options.name);
     if (found == nullptr) return refusal(calls::no_such_operator(options.name));
-    AFD_ASSIGN(const nlohmann::json attributes, parse_attributes(options.attributes));
+    AFD_ASSIGN(const nlohmann::json attributes,
+               calls::parse_attributes(*found->spec, options.attributes));
     threads::ThreadPool threads(options.num_threads);
     calls::CallOptions call_options{.is_reference = options.is_reference,
                                     .memory_max = options.memory_max,

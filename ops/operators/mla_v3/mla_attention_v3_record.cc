@@ -225,6 +225,7 @@ constinit const RecordOf<MlaAttentionV3Request> kMlaAttentionV3Spec = {{
     kTensors,
     kRules,
     {},
+    "the same bits in class portable; the other classes add the products of bf16 in other orders",
 }};
 
 Result<> check_mla_attention_v3(const MlaAttentionV3Request& r, OperatorCheck& check) {

@@ -366,6 +366,7 @@ constinit const RecordOf<MlaPrologV3Request> kMlaPrologV3Spec = {{
     kTensors,
     kRules,
     kLifted,
+    "the same bits in class portable; the other classes add the products of bf16 in other orders",
 }};
 
 Result<> check_mla_prolog_v3(const MlaPrologV3Request& r, OperatorCheck& check) {

@@ -86,6 +86,11 @@ TEST_F(SafetensorsTest, RefusesHeaderLengthsBeyondTheLimitAndTheFile) {
     std::string large = file_bytes("{}", 0);
     large[4] = 1;  // 4 GiB and more.
     expect_refused(large, "a header of 4294967298 bytes is announced");
+    // Files of other programs, whose first bytes are no such number.
+    expect_refused(std::string("PK\x03\x04\x14\0\0\0\0\0", 10),
+                   ": this is a zip archive, as .npz and .pt files are, no safetensors file");
+    expect_refused("\x93NUMPY\x01" + std::string(9, '\0'),
+                   ": this is a NumPy array (.npy), no safetensors file");
 }
 
 TEST_F(SafetensorsTest, RefusesHeadersThatAreNotOneJsonObject) {

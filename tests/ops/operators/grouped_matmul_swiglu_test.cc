@@ -233,10 +233,15 @@ TEST(GroupedMatmulSwiglu, RefusesWhatDoesNotFitWithAMessage) {
     Case pairs(DType::kInt8, 3, 8, 4, 2, 1);
     pairs.group_list.set<int64_t>({2, 1, 0, 1});
     EXPECT_EQ(message(pairs, nothing),
-              "grouped_matmul_swiglu: group_list[1] names expert 0; allowed are 3 to 2, ascending");
+              "grouped_matmul_swiglu: group_list[1] names expert 0; experts must ascend, and the "
+              "one before is 2");
+    pairs.group_list.set<int64_t>({1, 1, 1, 1});
+    EXPECT_EQ(message(pairs, nothing),
+              "grouped_matmul_swiglu: group_list[1] names expert 1; experts must ascend, and the "
+              "one before is 1");
     pairs.group_list.set<int64_t>({0, 1, 3, 1});
     EXPECT_EQ(message(pairs, nothing),
-              "grouped_matmul_swiglu: group_list[1] names expert 3; allowed are 1 to 2, ascending");
+              "grouped_matmul_swiglu: group_list[1] names expert 3; allowed are 0 to 2");
     EXPECT_EQ(message(pairs, [](Request& r) { r.x_scale = {}; }),
               "grouped_matmul_swiglu: x has dtype int8; x_scale [M] is needed");
     EXPECT_EQ(message(pairs, [](Request& r) { r.weight_scale = {}; }),
