@@ -360,13 +360,17 @@ class MoePlan(unittest.TestCase):
     LIMITS = {"hidden": 2048, "intermediate": 1408, "experts": 64, "top-k": 6, "shared": 2,
               "tokens": 4096, "ranks": 4, "row-fraction": 0.25}
 
+    @staticmethod
+    def rows(done: subprocess.CompletedProcess) -> list[list[str]]:
+        return [[cell.strip(" `") for cell in line.split("|")[1:-1]]
+                for line in done.stdout.splitlines()[2:] if line.startswith("|")]
+
     def plan(self, **changed) -> subprocess.CompletedProcess:
         limits = self.LIMITS | {name.replace("_", "-"): value for name, value in changed.items()}
         return afd_op("moe-plan", *(f"--{name}={value}" for name, value in limits.items()))
 
     def test_every_composition_has_its_bytes_or_its_reason(self):
-        rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
-                for line in self.plan().stdout.splitlines()[2:]]
+        rows = self.rows(self.plan())
         self.assertEqual(len(rows), 18)
         found = {(row[0], row[1]): row[2:] for row in rows}
         self.assertIn("takes batched", found["local", "batched_bf16"][0])
@@ -392,8 +396,7 @@ class MoePlan(unittest.TestCase):
 
     def test_parts_between_processes_have_windows_or_segments(self):
         def shared(**changed) -> dict[str, str]:
-            rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
-                    for line in self.plan(**changed).stdout.splitlines()[2:]]
+            rows = self.rows(self.plan(**changed))
             return {row[0]: row[7] for row in rows if row[1] == "grouped_bf16" and len(row) == 8}
         # The routing weight behind a result of 4096 bytes takes another 512.
         plain = shared()
@@ -408,8 +411,7 @@ class MoePlan(unittest.TestCase):
 
     def test_int8_rows_of_int4_experts_have_their_bytes(self):
         def worst(**changed) -> int:
-            rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]]
-                    for line in self.plan(weights="int4", **changed).stdout.splitlines()[2:]]
+            rows = self.rows(self.plan(weights="int4", **changed))
             return int({(row[0], row[1]): row[4] for row in rows}["local", "grouped_int4"])
         # Of each row of each slot at least the values, the same arranged, a scale and a sum.
         self.assertGreaterEqual(worst(int4_rows="int8") - worst(int4_rows="bf16"),
@@ -418,23 +420,52 @@ class MoePlan(unittest.TestCase):
     def test_limits_that_nothing_serves_are_refused(self):
         done = self.plan(row_fraction=1.5)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("row_fraction is 1.500000; allowed are numbers above 0 up to 1", done.stderr)
+        self.assertIn("--row-fraction is 1.500000; allowed are numbers above 0 up to 1", done.stderr)
         done = self.plan(top_k=33, experts=32)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("top_k is 33; there are 32 experts", done.stderr)
+        self.assertIn("--top-k is 33; there are 32 experts", done.stderr)
         done = self.plan(intermediate=2**62)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("intermediate is 4611686018427387904; allowed are 1 ... 2147483647",
+        self.assertIn("--intermediate is 4611686018427387904; allowed are 1 ... 2147483647",
                       done.stderr)
         done = self.plan(layers=0)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("num_layers is 0; allowed are 1 ... 2147483647", done.stderr)
+        self.assertIn("--layers is 0; allowed are 1 ... 2147483647", done.stderr)
+        # As afdd refuses more FFN workers than its default placement has experts for.
+        done = self.plan(ranks=300, experts=256)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--ranks is 300; there are 256 experts, each on one rank, so 44 ranks would "
+                      "hold none", done.stderr)
+        done = self.plan(ranks=0)
+        self.assertIn("--ranks is 0; allowed are 1 ... 4096", done.stderr)
+        done = self.plan(tokens=2 ** 31)
+        self.assertIn("--tokens is 2147483648; allowed are 1 ... ", done.stderr)
+
+    def test_a_rank_has_the_bytes_of_its_weights(self):
+        """Of 64 experts over 4 ranks 16, and the 2 shared ones, in 3 layers."""
+        last = self.plan(layers=3).stdout.splitlines()[-1]
+        self.assertEqual(last, "Weights (bf16) of a rank's 16 routed and 2 shared experts in 3 "
+                               "layers, all as wide as the widest: "
+                               f"{3 * 18 * 3 * 2 * 1408 * 2048} bytes")
+        # Values of one byte, and fp32 scales of outputs, or of two half panels a block of depth.
+        values, of_int8 = 1408 * 2048, 4 * (2 * 1408 + 2048)
+        int8 = self.plan(layers=1, weights="int8").stdout.split()
+        self.assertGreaterEqual(int(int8[-2]), 18 * (3 * values + of_int8))
+        self.assertLess(int(int8[-2]), 18 * 3 * values * 1.05)
+
+    def test_help_says_defaults_and_what_is_counted(self):
+        text = afd_op("moe-plan", "--help").stdout
+        # Versions of the library write "UINT=2" or "UINT [2]".
+        for name, default in (("ranks", 2), ("layers", 1), ("threads", 1), ("micro-batches", 1),
+                              ("block-tokens", 1024), ("weights", "bf16")):
+            self.assertRegex(text, rf"--{name} \S+?(=| \[){default}\b")
+        self.assertIn("Not counted: attention with its weights and KV\ncache", text)
 
     def test_a_model_of_any_size_is_planned(self):
         done = self.plan(experts=2**31 - 1, layers=2**31 - 1)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("two_phase takes 65536 experts of a rank at most; num_experts 2147483647 and "
-                      "num_shared 2 over num_ranks 4 are 536870913", done.stdout)
+        self.assertIn("two_phase takes 65536 experts of a rank at most; --experts 2147483647 and "
+                      "--shared 2 over --ranks 4 are 536870913", done.stdout)
 
 
 if __name__ == "__main__":

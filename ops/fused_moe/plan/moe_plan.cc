@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "ops/format/numeric_class.h"
+#include "ops/format/packed_shape.h"
 #include "ops/format/weight_format.h"
 #include "ops/fused_moe/driver_memory.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
@@ -45,6 +47,14 @@ WeightFormat format_of(ExpertQuantisation quantisation) {
     return WeightFormat::kBf16;
 }
 
+size_t experts_of_rank(const FusedMoeConfig& config) {
+    return (config.num_experts + config.num_ranks - 1) / config.num_ranks;
+}
+
+Capacity bytes_of(const PackedShape& shape) {
+    return Capacity(shape.num_panels()) * shape.panel_bytes();
+}
+
 Result<> check_range(const char* name, size_t value) {
     if (value >= 1 && value <= INT32_MAX) return {};
     return invalid_argument("{} is {}; allowed are 1 ... {}", with(name, value, INT32_MAX));
@@ -65,6 +75,22 @@ Result<> check(const MoeLimits& limits) {
     return invalid_argument(
         "the rows of max_num_tokens {}, intermediate {} and {} slots take {} bytes; allowed are {}",
         with(config.max_num_tokens, limits.intermediate, num_slots, bytes.text(), kRowBytesMax));
+}
+
+Capacity rank_weight_bytes(const MoeLimits& limits) {
+    const WeightFormat format = format_of(limits.config.quantisation);
+    const NumericClass numeric_class = best_numeric_class();
+    const PackedShape gate_up{.num_outputs = 2 * limits.intermediate,
+                              .depth = limits.config.hidden,
+                              .format = format,
+                              .numeric_class = numeric_class,
+                              .is_gate_up = true};
+    const PackedShape down{.num_outputs = limits.config.hidden,
+                           .depth = limits.intermediate,
+                           .format = format,
+                           .numeric_class = numeric_class};
+    return (bytes_of(gate_up) + bytes_of(down)) *
+           (experts_of_rank(limits.config) + limits.config.num_shared) * limits.num_layers;
 }
 
 Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
@@ -103,13 +129,13 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
                 with(pair.prepare_finalize->capability->name, config.max_num_tokens));
         }
     }
-    const size_t experts_of_rank = (config.num_experts + config.num_ranks - 1) / config.num_ranks;
     const Capacity tokens(config.max_num_tokens);
     const bool is_batched =
         pair.prepare_finalize->capability->activation_format == ActivationFormat::kBatched;
     // Repeated ids are ordinary input: only where an expert gets a token's row once do the rank's
     // experts bound the rows of a token, elsewhere each slot is one.
-    const size_t routed_rows = is_batched ? std::min(config.top_k, experts_of_rank) : config.top_k;
+    const size_t routed_rows =
+        is_batched ? std::min(config.top_k, experts_of_rank(config)) : config.top_k;
     plan.rank_rows_max = tokens * (routed_rows + config.num_shared);
     plan.rank_rows_mean =
         Capacity(((tokens * config.top_k).value() + config.num_ranks - 1) / config.num_ranks) +

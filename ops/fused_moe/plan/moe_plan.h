@@ -40,6 +40,11 @@ struct MoePlan {
     Capacity rank_rows_mean;
 };
 
+// Packed weights of the experts that the fullest of config.num_ranks ranks holds, shared ones among
+// them, in all layers, each limits.intermediate wide and in config.quantisation (int4: in groups of
+// 32), for the processor's best numeric class. REQUIRES: check(limits).ok().
+Capacity rank_weight_bytes(const MoeLimits& limits);
+
 // What no pair serves. Errors: those of check(limits.config); kInvalidArgument: intermediate or
 // num_layers out of range, rows between the two products beyond what a process could address.
 Result<> check(const MoeLimits& limits);
