@@ -93,8 +93,9 @@ const RecordOf<MoeGatingTopKRequest> kMoeGatingTopKSpec = {
      kTensors,
      kRules,
      kLifted,
-     "computes in double: each weight within 1e-5 of its value with up to 1024 experts, and the "
-     "same experts unless two choices are as near to each other"}};
+     "computes in double: each weight within 1e-5 of its value with up to 1024 experts, where no "
+     "exponential is below 2^-126, and the same experts unless two choices are as near to each "
+     "other"}};
 
 Result<GatingAttributes> check_moe_gating_top_k(const MoeGatingTopKRequest& r) {
     OperatorCheck check(kMoeGatingTopKSpec, r);
