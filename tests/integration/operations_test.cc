@@ -72,11 +72,11 @@ TEST(Service, AReloadBeforeItIsReadyIsNoReadiness) {
 // Goal: a signal drains, also behind a client that asked for that before: a service manager sends
 // one, too. Oracle: the request that runs meanwhile ends whole.
 TEST(Service, TheFirstSignalBehindAStopDrains) {
-    constexpr uint32_t kTokens = 600;
+    constexpr uint32_t kDrainedTokens = 600;
     Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
     instance.wait_ready();
     const pid_t ffn = instance.worker_pids("ffn").at(0);
-    BackgroundGeneration background(instance, long_request(kTokens));
+    BackgroundGeneration background(instance, long_request(kDrainedTokens));
     background.stop_amid(5, ffn);
     const Outcome asked =
         run_program({program("afdctl"), "stop", "--no-wait", "--instance", instance.name()},
@@ -88,7 +88,7 @@ TEST(Service, TheFirstSignalBehindAStopDrains) {
     send_signal(ffn, SIGCONT);
     const auto found = background.finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(found.value().token_ids.size(), kTokens);
+    EXPECT_EQ(found.value().token_ids.size(), kDrainedTokens);
     EXPECT_EQ(instance.wait_exit(), 0);
 }
 
