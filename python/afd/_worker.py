@@ -7,14 +7,17 @@ from typing import Any, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
+from afd import _native
 from afd._client import socket_path
 from afd._context import MASKED_ID, ScheduleContext, map_descriptor
 from afd._control import ControlChannel
-from afd._errors import Error, FailedPrecondition
+from afd._errors import Error, FailedPrecondition, InvalidArgument
 from afd._operators import make_operators
-from afd._tensors import BFloat16
+from afd._tensors import DTYPES, BFloat16, bytes_of
 
 _FFN = 2  # control.proto: Role
+_SHARED_EXPERTS_FFN = 1  # control.proto: SharedExperts
+_TOKENS, _ROUNDS, _PASSES, _ROWS = range(4)  # daemon/metrics/metrics.h: Counter
 _IDLE, _COMPUTING = 1, 2
 _DEADLY = 3
 _TICK_SECONDS = 1.0
@@ -45,14 +48,17 @@ class FfnWorker:
     Segments come by descriptors and are arrays: window and control, and those of the sessions. It
     takes bf16 rows in the windows that the sessions have routed: afdd needs --dispatch window,
     --router attention and no row checksums. One thread at a time. Errors: Unavailable once afdd
-    is gone; then this process has to end.
+    is gone; then this process has to end. FailedPrecondition: a call out of the order above.
     """
 
     def __init__(self, instance: str = "default", rank: int = 0, *, path: str | None = None,
                  timeout: float = 10.0):
+        if not isinstance(rank, (int, np.integer)) or not 0 <= rank < 2 ** 32:
+            raise InvalidArgument(f"rank is {rank!r}; it must be a number from 0 on", "rank")
         where = path or socket_path(instance).removesuffix(".sock") + ".control.sock"
-        self.rank = rank
-        self._channel = ControlChannel(where, _FFN, rank, timeout)
+        self.rank = int(rank)
+        self._is_held = np.zeros((0, 0), bool)  # [layers, local experts]
+        self._channel = ControlChannel(where, _FFN, self.rank, timeout)
         try:
             self.welcome = self._channel.welcome
             _check_welcome(self.welcome)
@@ -73,7 +79,7 @@ class FfnWorker:
         for name, each in zip(self.welcome.segments, self._channel.fds[-num_segments:]):
             kind = name.removeprefix(prefix + "-")
             # What others write is read-only here.
-            is_writable = kind == f"ffn{self.rank}-control" or (
+            is_writable = kind in (f"ffn{self.rank}-control", f"ffn{self.rank}-metrics") or (
                 kind.startswith("attn") and kind.endswith("-window"))
             segments[kind] = map_descriptor(each, name, is_writable=is_writable)
         self.window = segments[f"ffn{self.rank}-window"]
@@ -96,6 +102,11 @@ class FfnWorker:
         self._progress = self.control[1664:1672].view(np.uint64)
         self._heartbeat = self.control[1672:1708].view(np.int32)
         self._heartbeat[:] = 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0
+        metrics = segments[f"ffn{self.rank}-metrics"]
+        self._counters = metrics[:896].view(np.uint64)
+        # It starts to count; the trace goes on where its predecessor's ended.
+        self._counters[:] = 0
+        metrics[1024:11264] = metrics[143360:] = 0
         self.context.ffn.out_num = 0
         # What nobody wants from here any more (R12). A Ready of the past may have made it old.
         for each in self.welcome.voided:
@@ -111,6 +122,7 @@ class FfnWorker:
         behind the last routed expert is the layer's shared experts, as one; a dense layer is
         expert 0.
         """
+        self._check_routed(num_routed)
         num_layers, num_experts = len(num_routed), self.context.common.expert_num
         layers = [(routed, num_experts - routed if routed > 0 else 1) for routed in num_routed]
         held = [(layer, expert, local) for layer, experts in enumerate(self._places(layers))
@@ -123,6 +135,24 @@ class FfnWorker:
         for layer, _, local in held:
             self._is_held[layer, local] = True
         return [(layer, expert, layer * num_local + local) for layer, expert, local in held]
+
+    def _check_routed(self, num_routed: Sequence[int]) -> None:
+        num_experts = self.context.common.expert_num
+        # With the shared experts on this side they have a place behind the routed ones.
+        has_shared = self.welcome.geometry.shared_experts == _SHARED_EXPERTS_FFN
+        allowed = [0, num_experts] + ([num_experts - 1] if has_shared else [])
+        for layer, routed in enumerate(num_routed):
+            if routed not in allowed:
+                raise InvalidArgument(
+                    f"num_routed is {routed} for layer {layer}; a layer of this instance has "
+                    f"{' or '.join(str(each) for each in allowed[1:])} routed experts, or 0 if it "
+                    "is dense", "num_routed")
+        num_listed = len(self.welcome.experts.num_replicas)
+        num_given = sum(num_experts if routed > 0 else 1 for routed in num_routed)
+        if self.welcome.HasField("experts") and num_given != num_listed:
+            raise InvalidArgument(f"num_routed has {len(num_routed)} layers with {num_given} "
+                                  f"experts; the placement of this instance has {num_listed}",
+                                  "num_routed")
 
     def _places(self, layers) -> Iterator[list[tuple[int, int]]]:
         """Of each (routed, replicated): (expert, local id) here, by the rules of
@@ -142,6 +172,9 @@ class FfnWorker:
 
     def ready(self) -> None:
         """afdd may send sequences that need this worker. After held_experts()."""
+        if self._is_held.size == 0:
+            raise FailedPrecondition("this worker does not know its experts yet; call "
+                                     "held_experts() and load their weights before", "")
         self._channel.send(ready={"numeric_class": self.welcome.numeric_class,
                                   "model_identity": self.welcome.model_identity})
         # A predecessor may have died between its flag and its ring.
@@ -165,20 +198,25 @@ class FfnWorker:
             self._acknowledge(taken)
 
     def give_back(self, batch: Batch, rows) -> None:
-        """bf16 [rows, H], the results of batch.x in its order, into the windows of their sessions."""
+        """bf16 [rows, H], the results of batch.x in its order, into the windows of their sessions.
+
+        Errors: InvalidArgument: rows of another shape or type; nothing has been given back.
+        """
+        view = _native.view_of("rows", rows)
+        bits = _bits_of(view, batch.x.shape)
         places = np.array([batch.session_ids, batch.micro_batch_ids, batch.token_ids,
                            batch.expert_offsets]).T
         # What a predecessor gave back may be being read (R3).
         open_rows = [i for i, (session, m, token, k) in enumerate(places)
                      if self._result_flags[session][m, token, k] != batch.rounds[session, m]]
         if len(open_rows) < len(places):
-            bits = np.asarray(rows).view(np.uint16)[open_rows]
-            rows, places = bits.view(BFloat16), places[open_rows]
+            bits, places = bits[open_rows], places[open_rows]
         if len(places) > 0:
             session_ids, m, tokens, k = (np.ascontiguousarray(each) for each in places.T)
             _OPERATORS["ffn_to_attention"](
-                self._attention_context, self.attention_windows, rows, session_ids, m, tokens, k,
-                rounds=batch.rounds, token_dtype=1)
+                self._attention_context, self.attention_windows, bits.view(BFloat16), session_ids,
+                m, tokens, k, rounds=batch.rounds, token_dtype=1)
+            self._counters[[_TOKENS, _ROWS]] += np.uint64(len(places))
 
     def __enter__(self) -> "FfnWorker":
         return self
@@ -272,6 +310,8 @@ class FfnWorker:
 
     def _acknowledge(self, taken) -> None:
         self.context.ffn.out_num = 0
+        self._counters[_ROUNDS] += np.uint64(len(taken))
+        self._counters[_PASSES] += np.uint64(1)
         for session, m, number in taken:
             self._executions[session, m] = 0
             self._acknowledged[session, m] = number
@@ -296,6 +336,15 @@ class FfnWorker:
             self._heartbeat[0] += 1  # Odd while it is written.
             self._heartbeat[2] = state
             self._heartbeat[0] += 1
+
+
+def _bits_of(view: _native.TensorView, shape: tuple[int, ...]) -> np.ndarray:
+    """uint16 of bf16 rows, contiguous; over their memory, which `view` keeps, if that is."""
+    if DTYPES[view.dtype] != "bf16" or tuple(view.shape) != tuple(shape):
+        raise InvalidArgument(f"rows is {DTYPES[view.dtype]} {list(view.shape)}; it must be bf16 "
+                              f"{list(shape)}, a result for each row of batch.x", "rows")
+    return np.ascontiguousarray(np.ndarray(
+        shape, np.uint16, bytes_of(view), strides=[2 * each for each in view.strides]))
 
 
 def _check_welcome(welcome) -> None:

@@ -24,6 +24,9 @@ PATIENCE = 240.0
 # How afdd is started where the example is shown.
 SHOWN = re.findall(r"^ +(afdd .*--spawn false)$", "\n".join(
     path.read_text(encoding="utf-8") for path in (EXAMPLE, EXAMPLE.parents[1] / "README.md")), re.M)
+# And how the worker is started behind it.
+WORKER_SHOWN = re.findall(r"^ +python3 (\S*live_ffn_worker\.py) (\S+) (\S+)", (
+    EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8"), re.M)
 PROMPTS = ("Once upon a time", "The little dog " * 20, "A")
 
 
@@ -171,6 +174,29 @@ def test_the_class_that_is_shown_is_one_whose_bits_the_example_has(start):
     flags = ("--numeric-class", shown[1])
     expected = replies(start("cpp", ["c++", "c++"], *flags))
     assert replies(start("mixed", ["c++", "python"], *flags)) == expected
+
+
+# Oracle: the example is there, and takes these arguments: the instance and a rank that no worker of
+# the lines before it has.
+def test_the_line_that_is_shown_starts_the_example():
+    assert len(WORKER_SHOWN) == 1
+    path, instance, rank = WORKER_SHOWN[0]
+    assert EXAMPLE.parents[2] / path == EXAMPLE
+    assert f"afd-ffn-worker --instance {instance} --index {1 - int(rank)}" in (
+        EXAMPLE.parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+# Goal: a worker in Python is seen at work. Oracle: both ranks hold experts of every layer, so both
+# have had rounds and computed rows.
+def test_the_status_has_the_work_of_a_worker_in_python(start):
+    instance = start("counted", ["c++", "python"])
+    instance.wait_ready()
+    instance.generate()
+    with afd.Client(instance.name, timeout=PATIENCE) as client:
+        ffn = [each for each in client.status()["workers"] if each["role"] == "ffn"]
+    for each in ffn:
+        assert each["num_rounds"] > 0 and each["num_tokens"] > 0, ffn
+    instance.stop()
 
 
 @pytest.mark.parametrize("flags, option", [
