@@ -3,16 +3,22 @@
 import ctypes
 import errno
 import fcntl
+import math
 import mmap
 import os
 
 import numpy as np
 
-from afd._errors import InvalidArgument, NotFound, ResourceExhausted
+from afd._errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 
 BYTES = 1024
 FLAG_EMPTY = 0
 MASKED_ID = 2147483647
+# As schedule/layout/geometry.h has them; others from 1 on.
+_LIMITS = {"session_num": (1, 1024), "micro_batch_num": (1, 64), "selected_expert_num": (1, 68),
+           "schedule_mode": (0, 2)}
+_ROW_ALIGN = 512
+_WINDOW_BYTES_MAX = 2 ** 46
 
 
 def _fields(*names: str, reserved: int = 0) -> list[tuple]:
@@ -57,11 +63,28 @@ class _Areas(ctypes.Structure):
 assert ctypes.sizeof(_Areas) == BYTES and _Areas.ffn.offset == 384 and FfnArea.out_num.offset == 192
 
 
+class _ReadOnlyArea:
+    """An area over memory that may not be written: a store there would end the process."""
+
+    def __init__(self, area: ctypes.Structure, memory: np.ndarray):
+        super().__setattr__("_area", area)
+        super().__setattr__("_memory", memory)  # The area is a bare address.
+
+    def __getattr__(self, name: str):
+        value = getattr(self._area, name)
+        return value if isinstance(value, int) else bytes(value)
+
+    def __setattr__(self, name: str, _value) -> None:
+        raise FailedPrecondition(f"{name} cannot be set: the memory of this context is read-only",
+                                 name)
+
+
 class ScheduleContext:
     """The 1024 bytes with their fields by area: context.common.session_num, context.ffn.out_num.
 
     Over memory of one's own, all zero, or over the start of `memory` (a control segment), where
-    fields are read and written in place. Operators take it as schedule_context.
+    fields are read and written in place; to set one in read-only memory raises FailedPrecondition.
+    Operators take it as schedule_context.
     """
 
     def __init__(self, memory=None):
@@ -70,16 +93,20 @@ class ScheduleContext:
             raise InvalidArgument(f"memory is {array.dtype} {list(array.shape)}; it must be at "
                                   f"least {BYTES} contiguous bytes", "memory")
         self._bytes = array.reshape(-1)[:BYTES].view(np.int8)
-        if not self._bytes.flags.writeable:
-            raise InvalidArgument("memory is read-only", "memory")
         if self._bytes.ctypes.data % 8 != 0:
             raise InvalidArgument("memory begins at an address that is no multiple of 8", "memory")
-        self._areas = _Areas.from_buffer(self._bytes)
+        # from_buffer() refuses memory that is read-only.
+        self._areas = (_Areas.from_buffer(self._bytes) if self._bytes.flags.writeable else
+                       _Areas.from_address(self._bytes.ctypes.data))
 
-    common = property(lambda self: self._areas.common)
-    control = property(lambda self: self._areas.control)
-    attention = property(lambda self: self._areas.attention)
-    ffn = property(lambda self: self._areas.ffn)
+    def _area(self, name: str):
+        area = getattr(self._areas, name)
+        return area if self._bytes.flags.writeable else _ReadOnlyArea(area, self._bytes)
+
+    common = property(lambda self: self._area("common"))
+    control = property(lambda self: self._area("control"))
+    attention = property(lambda self: self._area("attention"))
+    ffn = property(lambda self: self._area("ffn"))
 
     @property
     def __array_interface__(self):
@@ -96,18 +123,21 @@ class ScheduleContext:
                ffn_to_attn_token_size: int, schedule_mode: int = 2,
                memory=None) -> "ScheduleContext":
         """A context with its initial values. Windows begin with the flags, rows follow at the next
-        multiple of 512; the FFN's lists follow each other in ffn_control from byte 0."""
+        multiple of 512; the FFN's lists follow each other in ffn_control from byte 0.
+
+        Errors: InvalidArgument: a number that no instance can have (docs/wire.md), or read-only
+        memory.
+        """
         context = cls(memory)
+        if not context._bytes.flags.writeable:
+            raise InvalidArgument("memory is read-only", "memory")
+        sizes = {"session_num": session_num, "micro_batch_num": micro_batch_num,
+                 "micro_batch_size": micro_batch_size, "selected_expert_num": selected_expert_num,
+                 "expert_num": expert_num, "attn_to_ffn_token_size": attn_to_ffn_token_size,
+                 "ffn_to_attn_token_size": ffn_to_attn_token_size, "schedule_mode": schedule_mode}
+        _check_sizes(sizes)
         ctypes.memset(ctypes.addressof(context._areas), 0, BYTES)
-        for name, value in (("session_num", session_num), ("micro_batch_num", micro_batch_num),
-                            ("micro_batch_size", micro_batch_size),
-                            ("selected_expert_num", selected_expert_num),
-                            ("expert_num", expert_num),
-                            ("attn_to_ffn_token_size", attn_to_ffn_token_size),
-                            ("ffn_to_attn_token_size", ffn_to_attn_token_size),
-                            ("schedule_mode", schedule_mode)):
-            if not 0 <= value < 2 ** 31:
-                raise InvalidArgument(f"{name} is {value}; allowed are 0 to 2147483647", name)
+        for name, value in sizes.items():
             setattr(context.common, name, value)
         context.control.run_flag = 1
         context.attention.micro_batch_id = micro_batch_num - 1
@@ -157,6 +187,25 @@ class ScheduleContext:
         return tuple(_words(ffn_control, offset, (self.ffn.out_num,)).copy() for offset in lists)
 
 
+def _check_sizes(sizes: dict[str, int]) -> None:
+    for name, value in sizes.items():
+        low, high = _LIMITS.get(name, (1, 2 ** 31 - 1))
+        if not low <= value <= high:
+            raise InvalidArgument(f"{name} is {value}; allowed are {low} to {high}", name)
+        if name.endswith("_token_size") and value % _ROW_ALIGN != 0:
+            raise InvalidArgument(f"{name} is {value}; it must be a positive multiple of "
+                                  f"{_ROW_ALIGN}", name)
+    num_rows = math.prod(sizes[name] for name in ("session_num", "micro_batch_num",
+                                                  "micro_batch_size", "selected_expert_num"))
+    num_bytes = num_rows * max(sizes["attn_to_ffn_token_size"], sizes["ffn_to_attn_token_size"])
+    if num_bytes > _WINDOW_BYTES_MAX:
+        raise InvalidArgument(
+            f"a window of session_num {sizes['session_num']} * micro_batch_num "
+            f"{sizes['micro_batch_num']} * micro_batch_size {sizes['micro_batch_size']} * "
+            f"selected_expert_num {sizes['selected_expert_num']} rows exceeds {_WINDOW_BYTES_MAX} "
+            "bytes; lower one of them", "micro_batch_size")
+
+
 def _place(area, info_bytes: int, data_bytes: int) -> None:
     area.token_info_buf, area.token_info_buf_size = 0, info_bytes
     area.token_data_buf = -(-info_bytes // 512) * 512
@@ -172,10 +221,10 @@ def _words(segment, offset: int, shape: tuple[int, ...]) -> np.ndarray:
     return array[offset:offset + size].view(np.int32).reshape(shape)
 
 
-def segment(name: str, *, create: int = 0) -> np.ndarray:
+def segment(name: str, *, create: int = 0, writable: bool = True) -> np.ndarray:
     """Shared memory of that name ("/afd-...") as uint8 [size]; `create`: new, zeros, of that size.
 
-    It stays mapped as long as the array or a view of it lives; unlink_segment() takes the name.
+    Without `writable` the memory itself is read-only: to watch an instance that serves. It stays mapped as long as the array or a view of it lives; unlink_segment() takes the name.
     The daemon's segments are links to memory files; such a link is followed only to one of this
     user that is sealed, so that nobody can shorten what is mapped. Errors: FileExistsError: `create`,
     and the name is taken; NotFound, InvalidArgument; ResourceExhausted: no memory, and no name.
@@ -184,7 +233,11 @@ def segment(name: str, *, create: int = 0) -> np.ndarray:
     if not isinstance(create, (int, np.integer)) or not 0 <= create < 2 ** 63:
         raise InvalidArgument(f"create is {create!r}; it must be a number of bytes below 2^63",
                               "create")
-    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+    if create and not writable:
+        raise InvalidArgument("writable is False; a segment that is made here is written here, too",
+                              "writable")
+    flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+    flags |= os.O_CREAT | os.O_EXCL if create else 0
     try:
         handle = _open(path, flags)
     except FileNotFoundError:
@@ -197,7 +250,7 @@ def segment(name: str, *, create: int = 0) -> np.ndarray:
                                   "be shortened while it is in use", "name")
         if os.fstat(handle).st_size == 0:
             raise InvalidArgument(f"segment {name} has no bytes", "name")
-        return np.frombuffer(mmap.mmap(handle, 0), np.uint8)
+        return _map(handle, is_writable=writable)
     except BaseException as error:
         if create:
             os.unlink(path)
@@ -215,6 +268,10 @@ def map_descriptor(handle: int, name: str, *, is_writable: bool) -> np.ndarray:
     if not _is_sealed(handle):
         raise InvalidArgument(f"segment {name} is no sealed memory file of this user: it could be "
                               "shortened while it is in use", "name")
+    return _map(handle, is_writable=is_writable)
+
+
+def _map(handle: int, *, is_writable: bool) -> np.ndarray:
     access = mmap.ACCESS_WRITE if is_writable else mmap.ACCESS_READ
     return np.frombuffer(mmap.mmap(handle, 0, access=access), np.uint8)
 

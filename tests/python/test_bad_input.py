@@ -28,9 +28,8 @@ def ones(*shape):
 def batching(*fields, **changed):
     segments = context()
     given = {"expert_num": 8, "max_out_shape": [2, 4, 3, 16], "token_dtype": 1, **changed}
-    sizes = given.pop("sizes", {})
     return afd.ffn_worker_batching, {
-        "schedule_context": context(*fields, **sizes),
+        "schedule_context": context(*fields),
         "ffn_window": np.zeros(segments.ffn_window_bytes, np.uint8),
         "ffn_control": np.zeros(segments.ffn_control_bytes, np.uint8), **given}
 
@@ -111,7 +110,7 @@ def routing(**changed):
 
 
 CASES = [
-    (batching(sizes={"attn_to_ffn_token_size": 600}), "attn_to_ffn_token_size",
+    (batching(("common", "attn_to_ffn_token_size", 600)), "attn_to_ffn_token_size",
      "attn_to_ffn_token_size is 600; it must be a positive multiple of 512"),
     (batching(("common", "schedule_mode", 7)), "schedule_mode",
      "schedule_mode is 7; allowed are 0, 1, 2"),

@@ -56,12 +56,57 @@ def test_initial_values_and_places():
 def test_memory_that_does_not_hold_a_context_is_refused():
     for memory, text in ((np.zeros(1023, np.uint8), "at least 1024 contiguous bytes"),
                          (np.zeros(2050, np.uint8)[1:], "no multiple of 8"),
-                         (np.zeros(1024, np.int16), "at least 1024 contiguous bytes"),
-                         (np.frombuffer(bytes(1024), np.uint8), "memory is read-only")):
+                         (np.zeros(1024, np.int16), "at least 1024 contiguous bytes")):
         with pytest.raises(afd.InvalidArgument, match=text):
             afd.ScheduleContext(memory)
-    with pytest.raises(afd.InvalidArgument, match="session_num is -1; allowed are 0 to 2147483647"):
-        afd.ScheduleContext.create(**{**SIZES, "session_num": -1})
+    with pytest.raises(afd.InvalidArgument, match="memory is read-only"):
+        afd.ScheduleContext.create(**SIZES, memory=np.frombuffer(bytes(1024), np.uint8))
+
+
+# Oracle: the limits of docs/specification.md, and those of an instance's geometry.
+@pytest.mark.parametrize("name, value, text", [
+    ("session_num", 0, "session_num is 0; allowed are 1 to 1024"),
+    ("session_num", -1, "session_num is -1; allowed are 1 to 1024"),
+    ("session_num", 1025, "session_num is 1025"),
+    ("micro_batch_num", 65, "micro_batch_num is 65; allowed are 1 to 64"),
+    ("micro_batch_size", 2 ** 31, "micro_batch_size is 2147483648; allowed are 1 to 2147483647"),
+    ("selected_expert_num", 69, "selected_expert_num is 69; allowed are 1 to 68"),
+    ("expert_num", 0, "expert_num is 0; allowed are 1 to 2147483647"),
+    ("attn_to_ffn_token_size", 1, "attn_to_ffn_token_size is 1; it must be a positive multiple of"),
+    ("ffn_to_attn_token_size", 0, "ffn_to_attn_token_size is 0; allowed are 1 to"),
+    ("schedule_mode", 3, "schedule_mode is 3; allowed are 0 to 2"),
+    ("micro_batch_size", 2 ** 31 - 1, "rows exceeds 70368744177664 bytes; lower one of them")])
+def test_numbers_that_no_instance_can_have_are_refused(name, value, text):
+    with pytest.raises(afd.InvalidArgument, match=text) as error:
+        afd.ScheduleContext.create(**{**SIZES, "selected_expert_num": 64, name: value})
+    assert error.value.parameter == name
+
+
+# Goal: a live instance can be watched without being able to disturb it. Oracle: what is read; a
+# store raises, and does not end the process.
+def test_read_only_memory_is_read_and_cannot_be_written():
+    name = f"/afd-pytest-watched{os.getpid()}"
+    made = afd.ScheduleContext.create(**SIZES, memory=afd.segment(name, create=4096))
+    try:
+        seen = afd.segment(name, writable=False)
+        assert not seen.flags.writeable
+        with pytest.raises(ValueError):
+            seen.flags.writeable = True
+        watched = afd.ScheduleContext(seen)
+        made.ffn.out_num = 7
+        assert (watched.common.session_num, watched.ffn.out_num) == (2, 7)
+        assert repr(watched) == repr(made)
+        assert watched.ffn_window_bytes == made.ffn_window_bytes
+        assert watched.common.reserved == bytes(96)
+        with pytest.raises(afd.FailedPrecondition, match="run_flag cannot be set") as error:
+            watched.control.run_flag = 0
+        assert error.value.parameter == "run_flag" and made.control.run_flag == 1
+        with pytest.raises(AttributeError):
+            _ = watched.control.nothing
+        with pytest.raises(afd.InvalidArgument, match="writable is False"):
+            afd.segment(name + "x", create=4096, writable=False)
+    finally:
+        afd.unlink_segment(name)
 
 
 def test_segments_are_shared_between_processes():
@@ -85,7 +130,7 @@ def test_segments_are_shared_between_processes():
 # no memory, or no place for it in the process. Oracle: /dev/shm.
 @pytest.mark.parametrize("module, function", [(os, "posix_fallocate"), (mmap, "mmap")])
 def test_a_segment_that_cannot_be_made_leaves_nothing(monkeypatch, module, function):
-    def refuse(*_arguments):
+    def refuse(*_arguments, **_options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     name = f"/afd-pytest-none{os.getpid()}"
