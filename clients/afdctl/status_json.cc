@@ -40,6 +40,8 @@ nlohmann::ordered_json worker_json(const Worker& worker) {
     row["num_two_phase_rounds"] = worker.num_two_phase_rounds();
     row["num_two_phase_fallbacks"] = worker.num_two_phase_fallbacks();
     row["num_timeouts"] = worker.num_timeouts();
+    row["num_bad_choices"] = worker.num_bad_choices();
+    row["num_overruled"] = worker.num_overruled();
     row["weight_bytes_left"] = worker.weight_bytes_left();
     row["num_prefix_queries"] = worker.num_prefix_queries();
     row["num_prefix_hits"] = worker.num_prefix_hits();
@@ -96,6 +98,10 @@ std::string status_json(const Status& status) {
     object["kv_windowed_bytes_per_token"] = status.kv_windowed_bytes_per_token();
     object["kv_windowed_tokens"] = status.kv_windowed_tokens();
     object["dispatch_dtype"] = status.dispatch_dtype();
+    object["ffn_policy"] = status.ffn_policy();
+    object["ffn_scheduler"] = status.ffn_scheduler();
+    object["expert_placement"] = status.expert_placement();
+    object["segment_prefix"] = status.segment_prefix();
     object["numeric_class"] = status.numeric_class();
     object["context_length"] = status.context_length();
     object["vocab_size"] = status.vocab_size();

@@ -183,6 +183,23 @@ std::string weights_text(const Status& status) {
     return text;
 }
 
+// Empty where there are no FFN workers.
+std::string scheduling_text(const Status& status) {
+    if (status.ffn_policy().empty()) return "";
+    uint64_t num_bad_choices = 0;
+    uint64_t num_overruled = 0;
+    for (const Worker& worker : status.workers()) {
+        num_bad_choices += worker.num_bad_choices();
+        num_overruled += worker.num_overruled();
+    }
+    std::string text = "passes    " + status.ffn_policy();
+    if (!status.ffn_scheduler().empty()) text += " '" + status.ffn_scheduler() + "'";
+    if (num_bad_choices + num_overruled > 0) {
+        text += fmt::format(": {} bad choices, overruled {} times", num_bad_choices, num_overruled);
+    }
+    return text + "   placement " + or_dash(status.expert_placement()) + "\n";
+}
+
 // Empty as long as no batch went in two phases, or wanted to.
 std::string two_phase_text(const Status& status) {
     uint64_t num_rounds = 0;
@@ -306,7 +323,7 @@ std::string status_text(const Status& status) {
         status.transport() == "ucx" ? " over ucx" : "",
         or_dash(status.numeric_class()),
         status.context_length());
-    text += hosts_text(status);
+    text += scheduling_text(status) + hosts_text(status);
     if (status.kv_bytes_per_token() > 0) {
         text += fmt::format("kv        {}   {} bytes a token",
                             or_dash(status.kv_dtype()),

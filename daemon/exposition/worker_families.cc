@@ -138,6 +138,14 @@ void add_work(const MetricsSnapshot& snapshot, FamilyList& families) {
         "afd_refused_descriptors_total",
         "Descriptors and ids that failed validation, or that killed a worker three times",
         Counter::kRefused);
+    add("ffn",
+        "afd_scheduler_bad_choices_total",
+        "Choices of a library's scheduler that named no descriptor, or a session's second one",
+        Counter::kBadChoices);
+    add("ffn",
+        "afd_scheduler_overruled_total",
+        "Decisions taken from a library's scheduler that left the oldest descriptor too long",
+        Counter::kOverruled);
     add("attention",
         "afd_two_phase_rounds_total",
         "Rounds of long prompts in two phases",

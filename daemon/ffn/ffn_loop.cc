@@ -6,6 +6,7 @@
 
 #include "daemon/ffn/ffn_router.h"
 #include "daemon/ffn/window_batcher.h"
+#include "daemon/program/logging.h"
 #include "ops/tensor/row_tasks.h"
 #include "proto/check.h"
 #include "proto/crash_point.h"
@@ -93,6 +94,7 @@ void FfnLoop::run() {
     while (words_.run_flag() && take_commands()) {
         const bool progressed = advance_two_phase();
         const auto descriptors = scan_.next_pass(*scheduler_, schedule::steady_now_us());
+        look_at_scheduler();
         heartbeat_.beat();
         if (!descriptors.empty()) {
             execute(descriptors);
@@ -122,6 +124,21 @@ bool FfnLoop::advance_two_phase() {
     const bool progressed = parts_.two_phase->advance();
     probe_.end_block(start_ns, parts_.two_phase->num_rows() - rows_before);
     return progressed;
+}
+
+// A user's scheduler that is set right at every turn looks as if it worked: its author must hear.
+void FfnLoop::look_at_scheduler() {
+    const schedule::PassSchedulerErrors errors = scheduler_->errors();
+    if (errors == scheduler_errors_) return;
+    scheduler_errors_ = errors;
+    probe_.corrected(errors);
+    if (!scheduler_warnings_.take(schedule::steady_now_us() / 1000)) return;
+    log::warn(
+        "the scheduler {}: {} choices were none and were dropped, and {} decisions were overruled, "
+        "as the oldest descriptor had waited too long",
+        scheduler_->name(),
+        errors.num_bad_choices,
+        errors.num_overruled);
 }
 
 void FfnLoop::execute(std::span<const schedule::ReadyDescriptor> descriptors) {

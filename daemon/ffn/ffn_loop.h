@@ -26,6 +26,7 @@
 #include "daemon/ffn/ffn_probe.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/metrics/metrics.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/worker/worker_port.h"
 #include "model/decoder/router.h"
 #include "ops/fused_moe/experts.h"
@@ -81,6 +82,7 @@ class FfnLoop {
     size_t row_bytes() const {
         return parts_.hidden * sizeof(ops::Bf16) + sizeof(float) + schedule::kRowSealBytes;
     }
+    void look_at_scheduler();
     void wait_for_sessions();
     // Whether any session computes or waits for a peer, as far as is known.
     bool has_working_session();
@@ -92,6 +94,8 @@ class FfnLoop {
     schedule::ContextWords words_;
     schedule::ReadyScan scan_;
     std::unique_ptr<schedule::PassScheduler> scheduler_;
+    schedule::PassSchedulerErrors scheduler_errors_;  // As the metrics have them.
+    LogLimit scheduler_warnings_;
 
     FfnProbe probe_;
     std::unique_ptr<ExpertBatcher> batcher_;

@@ -11,7 +11,7 @@
 
 #include "daemon/ffn/expert_batch.h"
 #include "daemon/metrics/metrics.h"
-#include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/dispatch/pass_scheduler.h"
 #include "schedule/dispatch/ready_scan.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -75,6 +75,12 @@ class FfnProbe {
         for (const ops::ExpertGroup& group : std::span(batch.groups).first(batch.num_groups)) {
             count_expert(static_cast<size_t>(group.key), static_cast<uint64_t>(group.count));
         }
+    }
+
+    // After a decision that came to nothing, too.
+    void corrected(const schedule::PassSchedulerErrors& errors) {
+        metrics_.set(Counter::kBadChoices, errors.num_bad_choices);
+        metrics_.set(Counter::kOverruled, errors.num_overruled);
     }
 
     // A step of two-phase rounds.

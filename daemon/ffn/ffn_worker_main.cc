@@ -96,7 +96,7 @@ Result<std::unique_ptr<schedule::PassScheduler>> make_scheduler(const WorkerSetu
                                               {.num_sessions = geometry.num_sessions,
                                                .num_micro_batches = geometry.num_micro_batches,
                                                .deadline_us = welcome.gather_us()}));
-        log::info("passes are scheduled by '{}' ({})", library.table().name, library.path());
+        log::info("passes are scheduled by {}", scheduler->name());
         return std::unique_ptr<schedule::PassScheduler>(std::move(scheduler));
     }
     AFD_ASSIGN(const schedule::FfnPolicy policy, from_wire(welcome.ffn_policy()));

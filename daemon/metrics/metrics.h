@@ -49,6 +49,8 @@ enum class Counter : uint32_t {
     kKvWindowedTokens = 21,  // Attention: as kKvTokens, in layers with a window beside others.
     kWeightBytesLeft = 22,   // Of mapped experts, not read and checked yet (goes down). Written by
                              // the thread that reads them (daemon/worker/weight_reader.h).
+    kBadChoices = 23,        // FFN: choices of a library's scheduler that were none.
+    kOverruled = 24,         // FFN: decisions that were taken from it, as it left a round too long.
     kPhaseNs = 32,           // And those that follow, one for each TraceKind: see phase_counter().
     kCount = kPhaseNs + kTraceKinds,
 };

@@ -69,6 +69,8 @@ void fill_ffn_metrics(const Metrics& metrics,
                       uint32_t num_routed,
                       client::Worker& worker) {
     fill_common(metrics, worker);
+    worker.set_num_bad_choices(metrics.get(Counter::kBadChoices));
+    worker.set_num_overruled(metrics.get(Counter::kOverruled));
     add("descriptor age", "us", kNsPerUs, metrics.histogram(Histogram::kAgeNs), worker);
     add("pass", "us", kNsPerUs, metrics.histogram(Histogram::kPassNs), worker);
     add("rows of a pass", "", 1.0, metrics.histogram(Histogram::kPassRows), worker);

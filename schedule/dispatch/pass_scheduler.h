@@ -14,6 +14,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace afd::schedule {
 
@@ -25,6 +26,14 @@ struct ReadyDescriptor {
     int32_t round = 0;
     uint64_t order = 0;     // Ascending in the order of first readiness.
     uint64_t ready_us = 0;  // When it was first seen ready.
+};
+
+// What a scheduler of a user decided that was not done so.
+struct PassSchedulerErrors {
+    uint64_t num_bad_choices = 0;  // Named no descriptor, or a session's second one.
+    uint64_t num_overruled = 0;    // Left the oldest descriptor too long.
+
+    friend bool operator==(const PassSchedulerErrors&, const PassSchedulerErrors&) = default;
 };
 
 inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
@@ -46,6 +55,11 @@ class PassScheduler {
 
     // After an empty decision: a session that is being waited for.
     virtual std::optional<uint32_t> waits_for_session() const = 0;
+
+    // Since construction; a built-in scheduler makes none.
+    virtual PassSchedulerErrors errors() const { return {}; }
+    // For the log: "'NAME' (PATH)" of a library; empty: it is a built-in one.
+    virtual std::string_view name() const { return {}; }
 };
 
 }  // namespace afd::schedule

@@ -8,8 +8,12 @@
  * A library is named in the configuration:
  *
  *   ffn_scheduler    = "/path/lib.so"    its scheduler; loaded by every FFN worker
- *   expert_placement = "/path/lib.so"    its placement; loaded by afdd
- *   replica_choice   = "/path/lib.so"    its choice; loaded by afdd
+ *   expert_placement = "/path/lib.so"    its placement
+ *   replica_choice   = "/path/lib.so"    its choice
+ *
+ * Placements and choices are made for one number of workers: when afdd starts, and again at each
+ * resize. afdd loads the library for that in a process of its own, which ends with the answers and
+ * has 5 s for all of them. One that crashes or is late is refused, and what serves goes on.
  *
  * It exports one function, afd_plugin, which returns a table that lives as long as the process. Its
  * size, version and name are always set; functions that it does not offer are null. What it answers
@@ -48,7 +52,7 @@ typedef struct AfdLayer {
 typedef struct AfdPlugin {
     uint32_t size;    /* sizeof(AfdPlugin) as the library was built. */
     uint32_t version; /* AFD_PLUGIN_VERSION as the library was built. */
-    const char* name; /* For logs. Not null, not empty. */
+    const char* name; /* For logs and the status: 1 to 64 printable characters of ASCII. */
 
     /* Scheduler. Called on the data thread of one FFN worker: no locks, no waiting, no allocation
      * after create. create returns the state that the others get, or null if it cannot. */
@@ -57,7 +61,8 @@ typedef struct AfdPlugin {
     /* Chooses among ready[0 ... num_ready), ascending by readiness, num_ready >= 1: writes indices
      * into chosen (room for num_ready), at most one of each session, and returns how many. 0: not
      * yet; then *decide_again_us says when to ask again even if nothing new becomes ready. A
-     * scheduler that leaves a descriptor for longer than 64 * deadline_us + 100 ms is overruled. */
+     * scheduler that leaves the oldest descriptor for longer than 64 * deadline_us + 100 ms is
+     * overruled, even if it takes newer ones of the same session. */
     uint32_t (*scheduler_decide)(void* state,
                                  uint64_t now_us,
                                  const AfdReadyDescriptor* ready,
@@ -66,7 +71,8 @@ typedef struct AfdPlugin {
                                  uint64_t* decide_again_us);
 
     /* Placement. Writes the ranks that hold an expert of a layer into ranks (room for num_ranks),
-     * each at most once, and returns how many: at least 1. Called once for each expert. */
+     * each at most once, and returns how many: at least 1. Called once for each expert, of a layer
+     * in ascending order, layer by layer. */
     uint32_t (*place_expert)(const AfdLayer* layers,
                              uint32_t num_layers,
                              uint32_t num_ranks,
@@ -75,7 +81,7 @@ typedef struct AfdPlugin {
                              uint32_t* ranks);
 
     /* Replica choice. Returns which of num_replicas (>= 2) ranks, in the order of the placement, a
-     * session sends its rows to. Called once for each session and expert. */
+     * session sends its rows to. Called once for each session and expert with a choice. */
     uint32_t (*choose_replica)(uint32_t layer_id,
                                uint32_t expert,
                                uint32_t session,

@@ -3,10 +3,18 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "proto/failure.h"
 
 namespace afd::schedule {
 namespace {
+
+constexpr size_t kNameBytesMax = 64;
+
+bool is_printable(char c) {
+    return c >= ' ' && c <= '~';
+}
 
 Result<> check_table(const std::string& path, const AfdPlugin* table) {
     if (table == nullptr || table->version != AFD_PLUGIN_VERSION) {
@@ -26,6 +34,13 @@ Result<> check_table(const std::string& path, const AfdPlugin* table) {
     }
     if (table->name == nullptr || *table->name == '\0') {
         return failed_precondition("the plugin '{}' has no name; set AfdPlugin.name", with(path));
+    }
+    // Else it could write lines of its own into logs, or colour a terminal.
+    const std::string_view name = table->name;
+    if (name.size() > kNameBytesMax || !std::ranges::all_of(name, is_printable)) {
+        return failed_precondition(
+            "the plugin '{}': AfdPlugin.name must be at most {} printable characters of ASCII",
+            with(path, kNameBytesMax));
     }
     return {};
 }
@@ -59,27 +74,31 @@ Result<PluginLibrary> PluginLibrary::open(const std::string& path) {
     return PluginLibrary(path, *table);
 }
 
-Result<> PluginLibrary::require(bool has,
-                                std::string_view function,
+Result<> PluginLibrary::require(std::initializer_list<Function> functions,
                                 std::string_view option) const {
-    if (has) return {};
+    std::string missing;
+    for (const Function& function : functions) {
+        if (!function.is_there)
+            missing += (missing.empty() ? "" : ", ") + std::string(function.name);
+    }
+    if (missing.empty()) return {};
     return failed_precondition("the plugin '{}' has no {}, which {} needs",
-                               with(path_, function, option));
+                               with(path_, missing, option));
 }
 
 Result<> PluginLibrary::require_scheduler() const {
-    const bool has =
-        table_->scheduler_create && table_->scheduler_destroy && table_->scheduler_decide;
-    return require(
-        has, "scheduler_create, scheduler_destroy and scheduler_decide", "ffn_scheduler");
+    return require({{"scheduler_create", table_->scheduler_create != nullptr},
+                    {"scheduler_destroy", table_->scheduler_destroy != nullptr},
+                    {"scheduler_decide", table_->scheduler_decide != nullptr}},
+                   "ffn_scheduler");
 }
 
 Result<> PluginLibrary::require_placement() const {
-    return require(table_->place_expert != nullptr, "place_expert", "expert_placement");
+    return require({{"place_expert", table_->place_expert != nullptr}}, "expert_placement");
 }
 
 Result<> PluginLibrary::require_replica_choice() const {
-    return require(table_->choose_replica != nullptr, "choose_replica", "replica_choice");
+    return require({{"choose_replica", table_->choose_replica != nullptr}}, "replica_choice");
 }
 
 }  // namespace afd::schedule

@@ -4,6 +4,7 @@
 // PluginLibrary: a shared library with a table of plugin_api.h. It runs with the rights of the
 // process that loads it, so its path comes from the configuration and from nowhere else.
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -20,13 +21,14 @@ class PluginLibrary {
     // Loads the library; it stays loaded until the process ends, whatever becomes of the object.
     // Errors, each with the path: kNotFound: it cannot be loaded, with the loader's words.
     // kFailedPrecondition: it exports no afd_plugin, or for another version, or its table is too
-    // small or has no name.
+    // small, has no name, or one with characters that are not printable ASCII.
     static Result<PluginLibrary> open(const std::string& path);
 
     const AfdPlugin& table() const { return *table_; }
     const std::string& path() const { return path_; }
 
-    // Errors: kFailedPrecondition: the library does not offer this part, with what it is for.
+    // Errors: kFailedPrecondition: the library does not offer this part: what is missing, and what
+    // it is for.
     Result<> require_scheduler() const;
     Result<> require_placement() const;
     Result<> require_replica_choice() const;
@@ -34,7 +36,11 @@ class PluginLibrary {
   private:
     PluginLibrary(std::string path, const AfdPlugin& table)
         : path_(std::move(path)), table_(&table) {}
-    Result<> require(bool has, std::string_view function, std::string_view option) const;
+    struct Function {
+        std::string_view name;
+        bool is_there = false;
+    };
+    Result<> require(std::initializer_list<Function> functions, std::string_view option) const;
 
     std::string path_;
     const AfdPlugin* table_;

@@ -23,13 +23,14 @@ Result<std::unique_ptr<PluginScheduler>> PluginScheduler::create(const PluginLib
         return unavailable("the plugin '{}' cannot make a scheduler for {} sessions",
                            with(library.path(), config.num_sessions));
     }
-    return std::unique_ptr<PluginScheduler>(new PluginScheduler(library.table(), state, config));
+    return std::unique_ptr<PluginScheduler>(new PluginScheduler(library, state, config));
 }
 
-PluginScheduler::PluginScheduler(const AfdPlugin& table,
+PluginScheduler::PluginScheduler(const PluginLibrary& library,
                                  void* state,
                                  const AfdSchedulerConfig& config)
-    : table_(table),
+    : table_(library.table()),
+      name_(fmt::format("'{}' ({})", table_.name, library.path())),
       state_(state),
       patience_us_(kPatienceDeadlines * config.deadline_us + kPatienceUs) {
     const size_t num_lanes = size_t{config.num_sessions} * config.num_micro_batches;
@@ -55,13 +56,13 @@ std::span<const ReadyDescriptor> PluginScheduler::decide(uint64_t now_us,
         // A choice out of range, or a second one of a session, costs itself only; ReadyScan::take()
         // would assert on it.
         const bool is_good = chosen_[i] < ready.size() && !is_taken_[ready[chosen_[i]].session];
-        is_good ? take(ready[chosen_[i]]) : static_cast<void>(++num_bad_choices_);
+        is_good ? take(ready[chosen_[i]]) : static_cast<void>(++errors_.num_bad_choices);
     }
     // Every wait ends (R7). A library that takes newer descriptors of a session again and again
     // leaves the oldest one as surely as one that takes nothing: its whole choice is dropped.
     const uint64_t oldest_us = ready.front().ready_us;
     if (now_us - oldest_us > patience_us_ && !has_taken(ready.front())) {
-        ++num_overruled_;
+        ++errors_.num_overruled;
         take_oldest_of_each_session(ready);
     }
     if (taken_.empty()) {

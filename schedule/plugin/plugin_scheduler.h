@@ -7,6 +7,7 @@
 // (promise 3).
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "schedule/dispatch/pass_scheduler.h"
@@ -29,25 +30,24 @@ class PluginScheduler final : public PassScheduler {
     uint64_t decide_again_us() const override { return decide_again_us_; }
     std::optional<uint32_t> waits_for_session() const override { return std::nullopt; }
 
-    // Answers that named no descriptor or a session's second one.
-    uint64_t num_bad_choices() const { return num_bad_choices_; }
-    // Decisions that were taken from the library, because the oldest descriptor had waited too long
-    // and was not chosen: the oldest one of each session went instead.
-    uint64_t num_overruled() const { return num_overruled_; }
+    // Overruled: the decision was taken from the library, and the oldest descriptor of each session
+    // went instead.
+    PassSchedulerErrors errors() const override { return errors_; }
+    std::string_view name() const override { return name_; }
 
   private:
-    PluginScheduler(const AfdPlugin& table, void* state, const AfdSchedulerConfig& config);
+    PluginScheduler(const PluginLibrary& library, void* state, const AfdSchedulerConfig& config);
     uint32_t ask(uint64_t now_us, std::span<const ReadyDescriptor> ready);
     bool has_taken(const ReadyDescriptor& descriptor) const;
     void take_oldest_of_each_session(std::span<const ReadyDescriptor> ready);
     void take(const ReadyDescriptor& descriptor);
 
     const AfdPlugin& table_;
+    const std::string name_;
     void* const state_;
     const uint64_t patience_us_;
     uint64_t decide_again_us_ = kNever;
-    uint64_t num_bad_choices_ = 0;
-    uint64_t num_overruled_ = 0;
+    PassSchedulerErrors errors_;
     // Capacities: A * M, A * M, A.
     std::vector<AfdReadyDescriptor> shown_;
     std::vector<uint32_t> chosen_;

@@ -58,6 +58,35 @@ TEST(Afdctl, StatusSaysOverWhatRowsTravelIfNotOverSharedMemory) {
     EXPECT_EQ(nlohmann::json::parse(object.out)["transport"], "ucx");
 }
 
+TEST(Afdctl, StatusSaysWhoSchedulesPassesAndPlacesExperts) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out,
+                HasSubstr("\npasses    gather   placement round_robin\n"));
+    status.set_ffn_policy("library");
+    status.set_ffn_scheduler("turns");
+    status.set_expert_placement("file");
+    status.set_segment_prefix("/afd-default-0123456789abcdef");
+    status.mutable_workers(1)->set_num_bad_choices(3);
+    status.mutable_workers(1)->set_num_overruled(2);
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out,
+                HasSubstr("\npasses    library 'turns': 3 bad choices, overruled 2 times   "
+                          "placement file\n"));
+    const auto object = nlohmann::json::parse(afdctl(server, {"status", "--json"}).out);
+    EXPECT_EQ(object["ffn_policy"], "library");
+    EXPECT_EQ(object["ffn_scheduler"], "turns");
+    EXPECT_EQ(object["expert_placement"], "file");
+    EXPECT_EQ(object["segment_prefix"], "/afd-default-0123456789abcdef");
+    EXPECT_EQ(object["workers"][1]["num_bad_choices"], 3);
+    EXPECT_EQ(object["workers"][1]["num_overruled"], 2);
+    // Colocated workers have no passes.
+    status.set_ffn_policy("");
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out, Not(HasSubstr("passes")));
+}
+
 TEST(Afdctl, StatusShowsLinks) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     Status status = example_status();
@@ -101,6 +130,7 @@ TEST(Afdctl, StatusIsATable) {
               "instance  default   ready   pid 4100   up 3m 12s   version 0.1.0\n"
               "model     /models/demo   disaggregated   router ffn   shared experts attention   "
               "rows int8   avx2   context 512\n"
+              "passes    gather   placement round_robin\n"
               "requests  2 running   3 queued   120 finished   1 failed\n"
               "tokens    8123   412.0/s\n"
               "two-phase 24 rounds   1 batches failed and went by windows\n"

@@ -15,6 +15,8 @@ inline client::Status example_status() {
     status.set_router("ffn");
     status.set_shared_experts("attention");
     status.set_dispatch_dtype("int8");
+    status.set_ffn_policy("gather");
+    status.set_expert_placement("round_robin");
     status.set_state("ready");
     status.set_uptime_ms(192'000);
     status.set_pid(4100);

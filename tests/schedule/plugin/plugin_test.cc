@@ -48,7 +48,8 @@ TEST(Plugin, TheExampleServesSessionsInTurns) {
     EXPECT_TRUE(scheduler->decide(60, other, true).empty());
     EXPECT_EQ(scheduler->decide_again_us(), 250u);
     EXPECT_EQ(scheduler->decide(250, other, true).size(), 1u);
-    EXPECT_EQ(scheduler->num_bad_choices() + scheduler->num_overruled(), 0u);
+    EXPECT_EQ(scheduler->errors(), PassSchedulerErrors{});
+    EXPECT_EQ(scheduler->name(), "'turns, blocks, last rank first' (" AFD_EXAMPLE_PLUGIN ")");
     EXPECT_TRUE(scheduler->decide(260, ready, false).empty()) << "it does not run";
 }
 
@@ -60,7 +61,7 @@ TEST(Plugin, BadChoicesAreDroppedAndCounted) {
     ASSERT_GE(taken.size(), 1u);
     EXPECT_EQ(taken[0].session, 1u);
     EXPECT_LE(taken.size(), 2u) << "one of a session";
-    EXPECT_GE(scheduler->num_bad_choices(), 2u);
+    EXPECT_GE(scheduler->errors().num_bad_choices, 2u);
 }
 
 TEST(Plugin, OneThatNeverDecidesIsOverruled) {
@@ -70,7 +71,7 @@ TEST(Plugin, OneThatNeverDecidesIsOverruled) {
     EXPECT_GT(scheduler->decide_again_us(), 3000u);
     const uint64_t patience_us = 64 * kConfig.deadline_us + 100'000;
     EXPECT_EQ(scheduler->decide(1000 + patience_us + 1, ready, true).size(), 2u);
-    EXPECT_EQ(scheduler->num_overruled(), 1u);
+    EXPECT_EQ(scheduler->errors().num_overruled, 1u);
 }
 
 // Goal: a descriptor is not left for ever by a library that takes newer ones of its session, as it
@@ -83,15 +84,15 @@ TEST(Plugin, OneThatAlwaysTakesTheNewestIsOverruled) {
     ASSERT_EQ(chosen.size(), 2u);
     EXPECT_EQ(chosen[0].session, 1u);
     EXPECT_EQ(chosen[1].micro_batch, 1u) << "within its patience the library decides";
-    EXPECT_EQ(scheduler->num_overruled(), 0u);
+    EXPECT_EQ(scheduler->errors().num_overruled, 0u);
     const uint64_t patience_us = 64 * kConfig.deadline_us + 100'000;
     const auto taken = scheduler->decide(1000 + patience_us + 1, ready, true);
     ASSERT_EQ(taken.size(), 2u);
     EXPECT_EQ(taken[0].session, 0u);
     EXPECT_EQ(taken[0].micro_batch, 0u);
     EXPECT_EQ(taken[1].session, 1u);
-    EXPECT_EQ(scheduler->num_overruled(), 1u);
-    EXPECT_EQ(scheduler->num_bad_choices(), 0u);
+    EXPECT_EQ(scheduler->errors().num_overruled, 1u);
+    EXPECT_EQ(scheduler->errors().num_bad_choices, 0u);
 }
 
 TEST(Plugin, RefusalsSayWhatIsMissing) {
@@ -112,6 +113,14 @@ TEST(Plugin, RefusalsSayWhatIsMissing) {
     const auto nameless = PluginLibrary::open(AFD_NAMELESS_PLUGIN);
     ASSERT_FALSE(nameless.ok());
     EXPECT_THAT(nameless.error().message, HasSubstr("has no name; set AfdPlugin.name"));
+    const auto painter = PluginLibrary::open(AFD_PAINTER_PLUGIN);
+    ASSERT_FALSE(painter.ok());
+    EXPECT_THAT(painter.error().message,
+                HasSubstr("AfdPlugin.name must be at most 64 printable characters of ASCII"));
+    const auto half = PluginLibrary::open(AFD_HALF_PLUGIN);
+    ASSERT_TRUE(half.ok());
+    EXPECT_THAT(half.value().require_scheduler().error().message,
+                HasSubstr("has no scheduler_destroy, scheduler_decide, which ffn_scheduler needs"));
     const auto rogue = PluginLibrary::open(AFD_ROGUE_PLUGIN);
     ASSERT_TRUE(rogue.ok());
     EXPECT_THAT(rogue.value().require_placement().error().message,
