@@ -50,6 +50,9 @@ ExitCode Afdd::run() {
     }
     crew_ = std::make_unique<Crew>(loop_, setup_, config_);
     if (const auto done = crew_->plan(); !done.ok()) return fail(ExitCode::kUsage, done.error());
+    if (const auto done = crew_->place_experts(); !done.ok()) {
+        return fail(ExitCode::kUsage, done.error());
+    }
     if (const auto done = crew_->create_segments(); !done.ok()) {
         const bool is_usage = done.error().code == Code::kInvalidArgument;
         return fail(is_usage ? ExitCode::kUsage : ExitCode::kSharedMemory, done.error());
@@ -339,6 +342,7 @@ void Afdd::fill_status(client::Status& status) const {
     status.set_transport(std::string(name_of(config_.transport)));
     status.set_resize(resizer_->text());
     status.set_upgrade(has_predecessor() ? takeover_->text() : upgrader_->text());
+    crew_->layout().fill_status(status);
     crew_->supervisor().fill_status(status);
     if (hosts_ != nullptr) hosts_->fill_status(status);
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/afdd/afdd.h"
 #include "daemon/afdd/doctor.h"
+#include "daemon/afdd/expert_plan.h"
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/joined_host.h"
 #include "daemon/afdd/model_check.h"
@@ -48,12 +49,18 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     const std::string& directory = config.model;
     // Without a model there is nothing to look at; starting says what to give.
     if (directory.empty()) return ExitCode::kOk;
-    const Result<std::string> model = check_model(directory, config.kv_dtype, config.int4_rows);
+    const Result<CheckedModel> model = check_model(directory, config.kv_dtype, config.int4_rows);
     if (!model.ok()) {
         std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
         return ExitCode::kModel;
     }
-    std::fputs(model.value().c_str(), stdout);
+    std::fputs(model.value().text.c_str(), stdout);
+    // Of a host that joins, what the experts are like is for the afdd that leads to say.
+    if (!config.join.empty()) return ExitCode::kOk;
+    if (const Result<> experts = check_experts(config, model.value().config); !experts.ok()) {
+        std::fprintf(stderr, "afdd: %s\n", experts.error().message.c_str());
+        return ExitCode::kUsage;
+    }
     return ExitCode::kOk;
 }
 

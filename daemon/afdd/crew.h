@@ -5,7 +5,7 @@
 // layout, supervisor, and what is seen of them and counted. An instance has one; while a resize
 // runs it has two, the one that serves and the one that is to.
 //
-// Everything happens on afdd's loop thread but create_segments().
+// Everything happens on afdd's loop thread but place_experts() and create_segments().
 
 #include <memory>
 #include <string>
@@ -33,6 +33,7 @@ class Crew {
 
     // Those of its layout, first.
     Result<> plan() { return layout_.plan(); }
+    Result<> place_experts() { return layout_.place_experts(); }
     Result<> create_segments() { return layout_.create_segments(); }
 
     // Makes a supervisor, which starts nothing yet. Again only when all processes of the one before

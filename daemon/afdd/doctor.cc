@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/afdd/configured_welcome.h"
+#include "daemon/afdd/expert_plan.h"
 #include "daemon/afdd/file_budget.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/host_plan.h"
@@ -256,6 +257,7 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
     exit_code = ExitCode::kUsage;
     needs.weight_bytes = files.tensors().total_bytes();
     if (needs.is_share_unknown) return needs;
+    AFD_TRY(check_experts(config, files.config()));
     AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     return needs;

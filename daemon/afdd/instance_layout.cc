@@ -2,6 +2,7 @@
 #include "daemon/afdd/instance_layout.h"
 
 #include "daemon/afdd/configured_welcome.h"
+#include "daemon/afdd/expert_plan.h"
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/placement_source.h"
 #include "daemon/config/placement_table.h"
@@ -10,6 +11,7 @@
 #include "daemon/worker/vocabulary_file.h"
 #include "daemon/worker/worker_setup.h"
 #include "schedule/dispatch/lost_ranks.h"
+#include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
 
@@ -23,9 +25,27 @@ Result<> InstanceLayout::plan() {
     identity_ = make_identity(
         instance_id_, setup_.model(), setup_.numeric_class(), config_.router, row_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
-    // Here and not with the segments: files and libraries that the user names are for the user to
-    // mend.
-    return list_rank_experts();
+    return {};
+}
+
+Result<> InstanceLayout::place_experts() {
+    rank_experts_.resize(config_.num_ffn_workers());
+    if (rank_experts_.empty()) return {};
+    const model::ModelConfig& model = setup_.model().config();
+    AFD_ASSIGN(scheduler_name_, check_scheduler(config_));
+    AFD_ASSIGN(placement_, plan_experts(config_, model));
+    const bool is_default =
+        config_.expert_placement == "round_robin" && config_.replica_choice == "session";
+    // Workers compute the default themselves. Anything else is resolved once, here: all of them
+    // must have the same table.
+    if (!is_default) expert_table_ = to_wire(*placement_);
+    // What each rank holds of any MoE layer: a placement may differ from layer to layer.
+    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
+        for (const schedule::HeldExpert& held : placement_->held_experts(rank)) {
+            if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
+        }
+    }
+    return {};
 }
 
 Result<> InstanceLayout::create_segments() {
@@ -63,25 +83,17 @@ std::vector<std::pair<std::string, int>> InstanceLayout::handles(schedule::Role 
     return handles;
 }
 
-// What each rank holds of any MoE layer: a placement may differ from layer to layer.
-Result<> InstanceLayout::list_rank_experts() {
-    rank_experts_.resize(config_.num_ffn_workers());
-    if (rank_experts_.empty()) return {};
-    const model::ModelConfig& model = setup_.model().config();
-    const uint32_t num_shared =
-        dispatched_shared_slots(model, instance_geometry(config_, cpus_, identity_.row_dtype));
-    AFD_ASSIGN(placement_, plan_placement(config_, layer_experts(model, num_shared)));
-    const bool is_default =
-        config_.expert_placement == "round_robin" && config_.replica_choice == "session";
-    // Workers compute the default themselves. Anything else is resolved once, here: all of them
-    // must have the same table.
-    if (!is_default) expert_table_ = to_wire(*placement_);
-    for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
-        for (const schedule::HeldExpert& held : placement_->held_experts(rank)) {
-            if (model.is_moe_layer(held.layer_id)) rank_experts_[rank].insert(held.expert);
-        }
-    }
-    return {};
+void InstanceLayout::fill_status(client::Status& status) const {
+    status.set_segment_prefix(segment_prefix_);
+    if (!placement_) return;
+    const std::string& placement = config_.expert_placement;
+    const bool is_built_in = placement == "round_robin" || replicas_of(placement) > 0;
+    status.set_ffn_policy(config_.ffn_scheduler.empty() ? std::string(name_of(config_.ffn_policy))
+                                                        : "library");
+    status.set_ffn_scheduler(scheduler_name_);
+    status.set_expert_placement(is_built_in                         ? placement
+                                : schedule::names_plugin(placement) ? "library"
+                                                                    : "file");
 }
 
 CanDoWithout InstanceLayout::can_do_without() const {

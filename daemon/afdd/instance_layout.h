@@ -23,6 +23,7 @@
 #include "daemon/config/host_plan.h"
 #include "daemon/supervisor/service_state.h"
 #include "daemon/supervisor/two_phase_segments.h"
+#include "proto/client.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 #include "schedule/dispatch/expert_placement.h"
@@ -37,11 +38,14 @@ class InstanceLayout {
     InstanceLayout(const InstanceSetup& setup, Config config)
         : setup_(setup), config_(std::move(config)), hosts_(config_) {}
 
-    // The steps, each once and in this order.
+    // The steps, each once and in this order. The last two take long and touch nothing but this
+    // object and what is constant in the setup, so another thread may do them.
     // Errors: kInvalidArgument and others: an option that this machine or model cannot follow.
     Result<> plan();
-    // Cost: that of clearing the memory. Touches nothing but this object and what is constant in
-    // the setup, so another thread may do it.
+    // Cost: that of reading the files and asking the libraries that the user has named.
+    // Errors: those of plan_placement() and ask_scheduler_name(), for the user to mend.
+    Result<> place_experts();
+    // Cost: that of clearing the memory.
     // Errors: kInvalidArgument: the configuration; else shared memory.
     Result<> create_segments();
 
@@ -60,13 +64,13 @@ class InstanceLayout {
     CanDoWithout can_do_without() const;
     // What a worker attaches to: name and descriptor, which stay this object's.
     std::vector<std::pair<std::string, int>> handles(schedule::Role role, uint32_t index) const;
+    // The part of the status that is about the scheduling of this layout.
+    void fill_status(client::Status& status) const;
     // What the segments of workers take of memory.
     uint64_t segment_bytes() const { return segment_bytes_; }
     TwoPhaseSegments& two_phase_segments() { return *two_phase_segments_; }
 
   private:
-    Result<> list_rank_experts();
-
     const InstanceSetup& setup_;
     const Config config_;
     const HostPlan hosts_;
@@ -74,6 +78,7 @@ class InstanceLayout {
     uint64_t instance_id_ = 0;
     schedule::InstanceIdentity identity_;
     std::string segment_prefix_;
+    std::string scheduler_name_;  // Of the library; empty: there is none.
     uint64_t segment_bytes_ = 0;
     std::unique_ptr<schedule::InstanceSegments> segments_;
     std::vector<std::set<uint32_t>> rank_experts_;        // [F], logical.

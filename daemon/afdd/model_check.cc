@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "model/attention/attention_config.h"
 #include "model/attention/kv_cache.h"
 #include "model/attention/layer_windows.h"
@@ -85,9 +87,9 @@ Result<std::string> line_of(const Result<Part>& part, const std::string& present
 
 }  // namespace
 
-Result<std::string> check_model(const std::string& directory,
-                                ops::KvDtype kv,
-                                ops::Int4Rows int4_rows) {
+Result<CheckedModel> check_model(const std::string& directory,
+                                 ops::KvDtype kv,
+                                 ops::Int4Rows int4_rows) {
     AFD_ASSIGN(model::ModelConfig config, model::load_model_config(directory, kv));
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
@@ -100,7 +102,9 @@ Result<std::string> check_model(const std::string& directory,
                                     : std::string()));
     AFD_ASSIGN(const std::string tokenizer,
                line_of(model::Tokenizer::load(directory), "a tokenizer"));
-    return summary(config) + expansion_line(config) + window_line(config) + weights + tokenizer;
+    std::string text =
+        summary(config) + expansion_line(config) + window_line(config) + weights + tokenizer;
+    return CheckedModel{std::move(config), std::move(text)};
 }
 
 }  // namespace afd::daemon

@@ -5,19 +5,25 @@
 
 #include <string>
 
+#include "model/checkpoint/config.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
 
-// Lines that begin with '#', so that the output stays a configuration file: what config.json says
-// of the model, and the tensors and tokenizer beside it. A directory that has no weights or no
+struct CheckedModel {
+    model::ModelConfig config;
+    std::string text;
+};
+
+// With lines that begin with '#', so that the output stays a configuration file: what config.json
+// says of the model, and the tensors and tokenizer beside it. A directory that has no weights or no
 // tokenizer yet is a line, not an error: a checkpoint may be judged by its config.json before it is
 // downloaded.
 // Errors: those of the model's files; the message names file, key or tensor, and what is supported.
-Result<std::string> check_model(const std::string& directory,
-                                ops::KvDtype kv,
-                                ops::Int4Rows int4_rows);
+Result<CheckedModel> check_model(const std::string& directory,
+                                 ops::KvDtype kv,
+                                 ops::Int4Rows int4_rows);
 
 }  // namespace afd::daemon

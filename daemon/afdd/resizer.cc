@@ -86,7 +86,7 @@ Result<> Resizer::begin(const client::Resize& asked) {
     }
     log::info("resize: from {} to {}", crew_->size_text(), target_);
     if (thread_ == nullptr) thread_ = std::make_unique<BackgroundThread>(loop_);
-    job_ = thread_->run([this] { laid_ = other_->create_segments(); }, [this] { go_on(); });
+    job_ = thread_->run([this] { laid_ = lay(); }, [this] { go_on(); });
     return {};
 }
 
@@ -158,6 +158,12 @@ std::string Resizer::text() const {
             break;
     }
     return "to " + target_ + ": " + what;
+}
+
+// On the thread.
+Result<> Resizer::lay() {
+    AFD_TRY(other_->place_experts());
+    return other_->create_segments();
 }
 
 void Resizer::on_laid() {

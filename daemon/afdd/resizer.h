@@ -13,7 +13,8 @@
 //                               starting alone -> going back -> none
 //                                                         it cannot: the old one starts again
 //
-// laying         the segments of the new crew are made, on a thread: clearing memory takes long
+// laying         experts are placed and the segments of the new crew are made, on a thread: a
+//                library may take its time to answer, and so does clearing memory
 // starting       its processes start, hear of no request, and are ready at the end
 // ending         the old processes end; requests stand still
 // starting alone the new crew serves as soon as some of it are ready
@@ -93,6 +94,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
 
     Result<> check_possible() const;
     Result<> check_room(const Config& config, bool stop_first) const;
+    Result<> lay();
     void on_laid();
     Result<> start_other();
     void end_serving();

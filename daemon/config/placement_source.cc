@@ -10,19 +10,33 @@
 
 #include "daemon/config/host_placement.h"
 #include "daemon/config/host_plan.h"
+#include "daemon/config/plugin_questions.h"
 #include "daemon/program/logging.h"
+#include "proto/did_you_mean.h"
 #include "proto/failure.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
 namespace {
 
-using Ranks = std::vector<std::vector<std::vector<uint32_t>>>;  // [layer][expert]
+using Ranks = ExpertRanks;
 
 std::vector<uint32_t> all_ranks(uint32_t num_ranks) {
     std::vector<uint32_t> ranks(num_ranks);
     for (uint32_t rank = 0; rank < num_ranks; ++rank) ranks[rank] = rank;
     return ranks;
+}
+
+// A key that nobody reads is a mistake, and would put experts elsewhere than its author thinks.
+Result<> check_keys(const nlohmann::json& document, const std::string& name) {
+    const std::string known[] = {"experts", "layers"};
+    for (const auto& entry : document.items()) {
+        const std::string& key = entry.key();
+        if (key == known[0] || key == known[1]) continue;
+        return invalid_argument("{}: unknown key '{}'{}; there are \"experts\" and \"layers\"",
+                                with(name, key, did_you_mean(key, known)));
+    }
+    return {};
 }
 
 // The ranks of one layer's routed experts. nlohmann throws nothing here: every type is asked first.
@@ -88,6 +102,7 @@ Result<Ranks> read_file(const std::string& path,
     if (!document.is_object() || !document.contains("experts")) {
         return Error{Code::kInvalidArgument, name + ": must be a JSON object with \"experts\""};
     }
+    AFD_TRY(check_keys(document, name));
     const nlohmann::json exceptions = document.value("layers", nlohmann::json::object());
     AFD_TRY(check_exceptions(exceptions, name, layers));
     Ranks ranks(layers.size());
@@ -105,32 +120,6 @@ Result<Ranks> read_file(const std::string& path,
         // Shared experts and dense layers are on every rank, whatever the file says of the routed
         // ones.
         ranks[layer].resize(layers[layer].num_experts(), all_ranks(num_ranks));
-    }
-    return ranks;
-}
-
-Result<Ranks> ask_plugin(const std::string& path,
-                         std::span<const schedule::LayerExperts> layers,
-                         uint32_t num_ranks) {
-    AFD_ASSIGN(const schedule::PluginLibrary library, schedule::PluginLibrary::open(path));
-    AFD_TRY(library.require_placement());
-    std::vector<AfdLayer> shown;
-    for (const auto& layer : layers) shown.push_back({layer.num_routed, layer.num_replicated});
-    Ranks ranks(layers.size());
-    for (uint32_t layer = 0; layer < layers.size(); ++layer) {
-        for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
-            // Room for every rank, and no more is taken than fits: the library's count is not
-            // believed.
-            std::vector<uint32_t> holders(num_ranks);
-            const uint32_t count = library.table().place_expert(shown.data(),
-                                                                static_cast<uint32_t>(shown.size()),
-                                                                num_ranks,
-                                                                layer,
-                                                                expert,
-                                                                holders.data());
-            holders.resize(std::min(count, num_ranks));
-            ranks[layer].push_back(std::move(holders));
-        }
     }
     return ranks;
 }
@@ -162,26 +151,6 @@ Result<Ranks> spread_over_hosts(const Config& config,
         experts.resize(layer.num_experts(), all_ranks(num_ranks));
     }
     return ranks;
-}
-
-// Asks a library about every expert that has a choice.
-Result<> choose_replicas(const std::string& path,
-                         uint32_t num_sessions,
-                         schedule::ExpertPlacement& placement) {
-    AFD_ASSIGN(const schedule::PluginLibrary library, schedule::PluginLibrary::open(path));
-    AFD_TRY(library.require_replica_choice());
-    std::vector<uint16_t> choices;
-    for (uint32_t session = 0; session < num_sessions; ++session) {
-        for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
-            for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
-                const auto count = static_cast<uint32_t>(placement.replicas(layer, expert).size());
-                const uint32_t choice =
-                    count < 2 ? 0 : library.table().choose_replica(layer, expert, session, count);
-                choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));
-            }
-        }
-    }
-    return placement.set_choices(std::move(choices));
 }
 
 bool holds_routed(const schedule::ExpertPlacement& placement,
@@ -244,7 +213,7 @@ Result<schedule::ExpertPlacement> plan_placement(const Config& config,
         }
         AFD_ASSIGN(const Ranks ranks,
                    schedule::names_plugin(config.expert_placement)
-                       ? ask_plugin(config.expert_placement, layers, num_ranks)
+                       ? ask_placement(config.expert_placement, layers, num_ranks)
                        : read_file(config.expert_placement, layers, num_ranks));
         return schedule::ExpertPlacement::from_ranks(ranks, num_ranks);
     };
@@ -256,7 +225,10 @@ Result<schedule::ExpertPlacement> plan_placement(const Config& config,
             hosts_of(config, control::FFN, num_ranks),
             placement));
     } else if (config.replica_choice != "session") {
-        AFD_TRY(choose_replicas(config.replica_choice, config.num_attention_workers(), placement));
+        AFD_ASSIGN(
+            std::vector<uint16_t> choices,
+            ask_replica_choices(config.replica_choice, config.num_attention_workers(), placement));
+        AFD_TRY(placement.set_choices(std::move(choices)));
     }
     return placement;
 }

@@ -25,7 +25,9 @@ namespace afd::daemon {
 uint32_t replicas_of(std::string_view expert_placement);
 
 // The placement of the configuration. REQUIRES: at least one rank.
-// Errors: those of ExpertPlacement::from_ranks and of PluginLibrary; kNotFound: no such file;
+// Cost: a file is read; a library is asked in a process of its own, which may take as long as
+// kPluginAnswerMs for the placement and again for the choice.
+// Errors: those of ExpertPlacement::from_ranks and of plugin_questions.h; kNotFound: no such file;
 // kInvalidArgument: not such a file, or not for this model, with the file, layer and expert; more
 // ranks than round_robin has experts for; more replicas than ranks.
 Result<schedule::ExpertPlacement> plan_placement(const Config& config,

@@ -3,16 +3,25 @@
 // Goal: a user's own scheduler, placement and replica choice take part in a live instance and
 // change no bit. Method: the example library of tests/schedule/plugin, and a table in a file with
 // replicas. Oracle: the same request with the built-in ones, token ids and logprobs compared.
+//
+// And libraries that are of no use (tests/schedule/plugin/rogue_plugin.c): they are refused with a
+// line that says why, at the start, by those who only look, and at a resize, where who serves goes
+// on; or they are set right, and that is told.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 
 namespace afd::test {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr int kExperts = 16;  // Of the demo model.
 const std::vector<std::string> kTwoAndTwo = {"--attention-workers", "2", "--ffn-workers", "2"};
@@ -66,6 +75,137 @@ TEST(Plugins, ATableFromAFileWithReplicasChangesNoBit) {
     file.close();
     expect_same(generate({}),
                 generate({"--expert-placement", path, "--replica-choice", AFD_EXAMPLE_PLUGIN}));
+}
+
+struct Wrong {
+    std::vector<std::string> flags;
+    std::string text;
+};
+
+std::vector<Wrong> wrong_configurations() {
+    const std::string directory = make_directory();
+    const std::string text_file = directory + "/text.so";
+    std::ofstream(text_file) << "no library\n";
+    const std::string mistyped = directory + "/mistyped.json";
+    std::ofstream(mistyped) << R"({"expert": []})";
+    return {
+        {{"--ffn-workers", "20"}, "ffn_workers = 20: must be at most 16"},
+        {{"--expert-placement", directory + "/missing.json"}, "missing.json' cannot be read"},
+        {{"--expert-placement", mistyped}, "must be a JSON object with \"experts\""},
+        {{"--ffn-scheduler", directory + "/nothere.so"}, "nothere.so': "},
+        {{"--ffn-scheduler", text_file}, "cannot load the plugin '" + text_file + "'"},
+        {{"--ffn-scheduler", AFD_HALF_PLUGIN}, "has no scheduler_destroy, scheduler_decide, which"},
+        {{"--replica-choice", AFD_HALF_PLUGIN}, "has no choose_replica, which replica_choice"},
+        {{"--expert-placement", AFD_MOODY_PLUGIN, "--ffn-workers", "3"},
+         "the plugin '" AFD_MOODY_PLUGIN "' crashed (signal 11)"},
+        {{"--expert-placement", AFD_MOODY_PLUGIN, "--ffn-workers", "4"},
+         "the plugin '" AFD_MOODY_PLUGIN "' did not answer in 5 s"},
+    };
+}
+
+// Goal: who only asks whether afdd would start hears what afdd would say, and afdd says it once and
+// not once for each attempt of each worker.
+TEST(Plugins, WhatAfddRefusesIsRefusedByDoctorAndCheckConfigToo) {
+    for (const Wrong& wrong : wrong_configurations()) {
+        for (const std::string mode : {"--check-config", "--doctor", ""}) {
+            std::vector<std::string> arguments = {program("afdd"), "--demo"};
+            arguments.insert(arguments.end(), wrong.flags.begin(), wrong.flags.end());
+            if (!mode.empty()) arguments.push_back(mode);
+            const Outcome outcome = run_program(arguments, make_directory());
+            EXPECT_EQ(outcome.exit_status, 2) << mode << "\n" << outcome.output;
+            const size_t first = outcome.output.find(wrong.text);
+            EXPECT_NE(first, std::string::npos) << mode << "\n" << outcome.output;
+            EXPECT_EQ(outcome.output.find(wrong.text, first + 1), std::string::npos)
+                << mode << "\n"
+                << outcome.output;
+        }
+    }
+}
+
+// Goal: a library that crashes or is late at a resize costs the resize, and who is served does not
+// notice. Oracle: the status says that the resize is on while the library sleeps, so afdd's loop
+// does not wait for it; the reply of an undisturbed instance.
+TEST(Plugins, ALibraryThatCrashesOrSleepsAtAResizeStopsNobody) {
+    const client::Generation expected = generate({});
+    std::vector<std::string> flags = kTwoAndTwo;
+    flags.insert(flags.end(), {"--expert-placement", AFD_MOODY_PLUGIN});
+    Instance instance(flags);
+    instance.wait_ready();
+    const std::vector<std::string> segments = instance.segments();
+    const auto resize = [&](uint32_t num_attention_workers, uint32_t num_ffn_workers) {
+        client::Resize asked;
+        asked.set_attention_workers(num_attention_workers);
+        asked.set_ffn_workers(num_ffn_workers);
+        const auto resized = instance.connect().resize(asked, nullptr, kPatience);
+        return resized.ok() ? std::string("it is done") : resized.error().message;
+    };
+    EXPECT_THAT(resize(2, 3), HasSubstr("the plugin '" AFD_MOODY_PLUGIN "' crashed (signal 11)"));
+    auto sleeping = std::async(std::launch::async, resize, 2, 4);
+    instance.wait_for("the resize is on",
+                      [](const client::Status& status) { return !status.resize().empty(); });
+    client::Generate request = long_request(40);
+    request.set_return_logprobs(true);
+    const auto generated = instance.connect().generate(request);
+    ASSERT_TRUE(generated.ok()) << generated.error().message;
+    expect_same(expected, generated.value());
+    EXPECT_THAT(sleeping.get(),
+                HasSubstr("the plugin '" AFD_MOODY_PLUGIN "' did not answer in 5 s"));
+    EXPECT_EQ(instance.segments(), segments) << "nothing has changed";
+    EXPECT_EQ(resize(1, 2), "it is done") << "a later one is possible";
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a scheduler that is set right is not taken for one that works. Method: one that decides
+// nothing as long as less than four descriptors are ready. Oracle: the reply has the bits of the
+// built-in scheduler's; status, metrics and log tell of it.
+TEST(Plugins, ASchedulerThatIsOverruledIsReported) {
+    client::Generate request = long_request(2);
+    std::vector<std::string> flags = kTwoAndTwo;
+    flags.insert(flags.end(), {"--ffn-scheduler", AFD_ROGUE_PLUGIN});
+    Instance instance(flags);
+    instance.wait_ready();
+    const auto generated = instance.connect().generate(request);
+    ASSERT_TRUE(generated.ok()) << generated.error().message;
+    Instance other(kTwoAndTwo);
+    other.wait_ready();
+    EXPECT_EQ(generated.value().token_ids, other.connect().generate(request).value().token_ids);
+    EXPECT_EQ(other.status().ffn_policy(), "gather");
+    EXPECT_EQ(other.status().ffn_scheduler(), "");
+    EXPECT_EQ(other.status().expert_placement(), "round_robin");
+
+    const client::Status status = instance.status();
+    EXPECT_EQ(status.ffn_policy(), "library");
+    EXPECT_EQ(status.ffn_scheduler(), "rogue");
+    for (const client::Worker& worker : status.workers()) {
+        if (worker.role() != "ffn") continue;
+        EXPECT_GT(worker.num_overruled(), 0U) << worker.index();
+    }
+    const auto afdctl = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), {program("afdctl"), "--instance", instance.name()});
+        return run_program(arguments, instance.runtime_directory()).output;
+    };
+    EXPECT_THAT(afdctl({"status"}), HasSubstr("passes    library 'rogue': 0 bad choices, "));
+    EXPECT_THAT(afdctl({"metrics"}), HasSubstr("afd_scheduler_overruled_total{"));
+    EXPECT_THAT(instance.log(), HasSubstr("the scheduler 'rogue' (" AFD_ROGUE_PLUGIN "): "));
+    EXPECT_THAT(instance.log(), HasSubstr("decisions were overruled"));
+    EXPECT_EQ(instance.stop(), 0);
+    EXPECT_EQ(other.stop(), 0);
+}
+
+// Oracle: the names in /dev/shm.
+TEST(Plugins, TheStatusHasTheNamesThatAWatcherNeeds) {
+    Instance instance(kTwoAndTwo);
+    instance.wait_ready();
+    const std::string prefix = instance.status().segment_prefix() + "-";
+    for (const std::string& name : instance.segments()) {
+        EXPECT_EQ("/" + name.substr(0, prefix.size() - 1), prefix);
+    }
+    const Outcome status =
+        run_program({program("afdctl"), "--instance", instance.name(), "--json", "status"},
+                    instance.runtime_directory());
+    EXPECT_EQ(nlohmann::json::parse(status.output)["segment_prefix"].get<std::string>() + "-",
+              prefix);
+    EXPECT_EQ(instance.stop(), 0);
 }
 
 TEST(Plugins, WhatCannotBeLoadedIsNamedAtTheStart) {

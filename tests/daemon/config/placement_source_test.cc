@@ -58,6 +58,51 @@ TEST(PlacementSource, OfReplicasTheirNumberIsRead) {
     }
 }
 
+TEST(PlacementSource, KeysOfAFileThatNobodyReadsAreRefused) {
+    const test::TemporaryDirectory directory;
+    Config config = config_of(2);
+    config.expert_placement =
+        directory.write("placement.json", R"({"experts": [[0], [1]], "layer": {"0": [[1], [0]]}})");
+    EXPECT_EQ(refusal(config, {{2, 0}}),
+              "expert_placement '" + config.expert_placement +
+                  "': unknown key 'layer' (did you mean 'layers'?); there are \"experts\" and "
+                  "\"layers\"");
+    config.expert_placement =
+        directory.write("commented.json", R"({"experts": [[0], [1]], "# by": "hand"})");
+    EXPECT_EQ(refusal(config, {{2, 0}}),
+              "expert_placement '" + config.expert_placement +
+                  "': unknown key '# by'; there are \"experts\" and \"layers\"");
+}
+
+// Oracle: what tests/schedule/plugin/rogue_plugin.c does with so many ranks; that this process is
+// there to compare it.
+TEST(PlacementSource, ALibraryThatCrashesOrAnswersNonsenseIsRefused) {
+    const std::string path = AFD_MOODY_PLUGIN;
+    const auto refusal_with = [&](uint32_t num_ranks) {
+        Config config = config_of(num_ranks);
+        config.expert_placement = path;
+        return refusal(config, kLayers);
+    };
+    EXPECT_EQ(refusal_with(2), "placed");
+    EXPECT_EQ(refusal_with(1),
+              "the plugin '" + path + "' ended its process with status 3 instead of answering");
+    EXPECT_EQ(refusal_with(3), "the plugin '" + path + "' crashed (signal 11)");
+    EXPECT_EQ(
+        refusal_with(5),
+        "the plugin '" + path + "': place_expert returned 10 for layer 0, expert 0; at most 5");
+}
+
+TEST(PlacementSource, ALibraryWithoutThePartIsRefused) {
+    Config config = config_of(2);
+    config.expert_placement = AFD_HALF_PLUGIN;
+    EXPECT_EQ(refusal(config, kLayers),
+              "the plugin '" AFD_HALF_PLUGIN "' has no place_expert, which expert_placement needs");
+    config.expert_placement = "replicas:2";
+    config.replica_choice = AFD_HALF_PLUGIN;
+    EXPECT_EQ(refusal(config, kLayers),
+              "the plugin '" AFD_HALF_PLUGIN "' has no choose_replica, which replica_choice needs");
+}
+
 // Replicas make sense of more workers than experts.
 TEST(PlacementSource, FileWithReplicasMayNameMoreWorkersThanExperts) {
     const test::TemporaryDirectory directory;

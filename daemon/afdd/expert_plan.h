@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What of a configuration is about experts, for a model: where they are placed, and by whom passes
+// are scheduled. Used when an instance is made, and by those who only say whether it could be.
+
+#include <string>
+
+#include "daemon/config/config.h"
+#include "model/checkpoint/config.h"
+#include "proto/status.h"
+#include "schedule/dispatch/expert_placement.h"
+
+namespace afd::daemon {
+
+// REQUIRES: the configuration has FFN workers. Errors: those of plan_placement().
+Result<schedule::ExpertPlacement> plan_experts(const Config& config,
+                                               const model::ModelConfig& model);
+
+// The name of the library of ffn_scheduler; empty: there is none. FFN workers load it themselves:
+// what is wrong with it is found here, once and before they start. Errors: those of
+// ask_scheduler_name().
+Result<std::string> check_scheduler(const Config& config);
+
+// Whether afdd would get through both. Errors: theirs.
+Result<> check_experts(const Config& config, const model::ModelConfig& model);
+
+}  // namespace afd::daemon
