@@ -52,7 +52,8 @@ language that can write safetensors files:
 `--numeric-class` takes any class that the processor can run, `--repeat N` prints the median time
 beside the machine's limits, `--memory-max` bounds outputs and workspace; without it, what is
 available does. `cmake --install build/release --component ops` installs the C and C++ interfaces
-with `libafd_ops`, for `find_package(afd_ops)` (target `afd::ops`) and `pkg-config afd_ops`.
+with `libafd_ops`, for `find_package(afd_ops)` (target `afd::ops`) and `pkg-config afd_ops`. Headers
+that judge requests (`ops/record/operator_check.h` and what includes it) need fmt's headers.
 
 `--reference` takes the plain loops of `ops/reference/` instead of the kernels. They have the bits
 of the kernels where the section of the operator says so under "Reference", and are otherwise as

@@ -199,6 +199,24 @@ def test_the_status_has_the_work_of_a_worker_in_python(start):
     instance.stop()
 
 
+# Goal: who follows the README sees a live instance and cannot disturb it. Oracle: the flags of the
+# window are rounds once there were some; it serves on.
+def test_a_live_instance_is_watched_without_a_hand_in_it(start):
+    instance = start("watched", ["c++"])
+    instance.wait_ready()
+    expected = instance.generate()
+    with afd.Client(instance.name, timeout=PATIENCE) as client:
+        prefix = client.status()["segment_prefix"]
+    context = afd.ScheduleContext(afd.segment(f"{prefix}-ffn0-control", writable=False))
+    window = afd.segment(f"{prefix}-ffn0-window", writable=False)
+    flags = context.ffn_descriptors(window)[:, :, 0]
+    assert flags.shape == (2, context.common.micro_batch_num) and (flags > 0).any()
+    with pytest.raises(ValueError):
+        flags[:] = 0
+    assert instance.generate() == expected
+    instance.stop()
+
+
 @pytest.mark.parametrize("flags, option", [
     (("--dispatch", "two_phase"), "--dispatch window"),
     (("--router", "ffn"), "--router attention"),
