@@ -107,6 +107,8 @@ CLI::App* add_context(CLI::App& app, ContextOptions& options) {
                      "0: the worker ends, and stays away; 1: it may run again")
         ->check(CLI::Range(0, 1).description(""))
         ->type_name("0|1");
+    command->add_flag(
+        "--lanes", options.lanes, "Also the rounds of its lanes, and which of them are open");
     command->add_flag("--watch", options.watch, "Again every second until Ctrl-C");
     add_timeout(*command, options.timeout_s, "For afdd's answer");
     return command;

@@ -57,6 +57,7 @@ struct MetricsOptions {
 struct ContextOptions {
     std::string worker;                    // "attention0", "ffn1".
     std::optional<uint32_t> set_run_flag;  // 0 or 1.
+    bool lanes = false;
     bool watch = false;
     double timeout_s = 5;
 };

@@ -11,11 +11,28 @@
 namespace afd::client {
 namespace {
 
+// Who has the round: the rank, or nobody any more.
+std::string lane_state(const Lane& lane) {
+    if (lane.acknowledged() == lane.round()) return "acknowledged";
+    return lane.acknowledged() == -lane.round() ? "refused" : "open";
+}
+
 std::string context_json(const Context& context) {
     nlohmann::ordered_json fields;
     for (const ContextField& field : context.fields()) fields[field.name()] = field.value();
+    nlohmann::ordered_json lanes = nlohmann::ordered_json::array();
+    for (const Lane& lane : context.lanes()) {
+        lanes.push_back({{"session", lane.session()},
+                         {"micro_batch", lane.micro_batch()},
+                         {"rank", lane.rank()},
+                         {"layer_id", lane.layer_id()},
+                         {"round", lane.round()},
+                         {"acknowledged", lane.acknowledged()},
+                         {"state", lane_state(lane)}});
+    }
     return nlohmann::ordered_json{{"worker", context.role() + std::to_string(context.index())},
-                                  {"fields", fields}}
+                                  {"fields", fields},
+                                  {"lanes", lanes}}
         .dump();
 }
 
@@ -31,6 +48,22 @@ std::string context_text(const Context& context) {
     for (const ContextField& field : context.fields()) {
         text += padded(std::to_string(field.offset()), 8) + padded(field.name(), 32) +
                 padded(field.value(), 14) + field.meaning() + "\n";
+    }
+    return text;
+}
+
+std::string lanes_text(const Context& context) {
+    if (context.lanes().empty()) return "\nno lane has been used\n";
+    std::string text = "\n" + padded("SESSION", 9) + padded("MICRO-BATCH", 13) + padded("RANK", 6) +
+                       padded("LAYER", 7) + padded("ROUND", 12) + padded("ACKNOWLEDGED", 14) +
+                       "STATE\n";
+    for (const Lane& lane : context.lanes()) {
+        text += padded(std::to_string(lane.session()), 9) +
+                padded(std::to_string(lane.micro_batch()), 13) +
+                padded(std::to_string(lane.rank()), 6) +
+                padded(std::to_string(lane.layer_id()), 7) +
+                padded(std::to_string(lane.round()), 12) +
+                padded(std::to_string(lane.acknowledged()), 14) + lane_state(lane) + "\n";
     }
     return text;
 }
@@ -60,6 +93,7 @@ int run_context(const CommonOptions& common, const ContextOptions& options) {
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
+    asked.value().set_lanes(options.lanes);
     if (options.set_run_flag) asked.value().set_run_flag(*options.set_run_flag != 0);
 
     const Cancellation& cancellation = interrupt_cancellation();
@@ -76,7 +110,8 @@ int run_context(const CommonOptions& common, const ContextOptions& options) {
         asked.value().clear_run_flag();
         if (clears_screen) std::cout << "\033[H\033[J";
         std::cout << (common.json ? context_json(context.value()) + "\n"
-                                  : context_text(context.value()))
+                                  : context_text(context.value()) +
+                                        (options.lanes ? lanes_text(context.value()) : ""))
                   << std::flush;
     } while (options.watch && wait_interval(cancellation));
     return options.watch ? kExitInterrupted : kExitOk;

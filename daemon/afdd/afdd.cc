@@ -6,6 +6,7 @@
 
 #include "daemon/afdd/file_budget.h"
 #include "daemon/afdd/http_setup.h"
+#include "daemon/afdd/lane_list.h"
 #include "daemon/afdd/state_text.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
@@ -305,7 +306,7 @@ Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& 
         crew_->supervisor().set_run_flag(role, asked.index(), asked.run_flag());
     }
     answer = crew_->workers().context(role, asked.index());
-    return {};
+    return asked.lanes() ? list_lanes(crew_->layout(), asked, answer) : Result<>();
 }
 
 Result<> Afdd::on_upgrade_asked() {

@@ -28,6 +28,8 @@ class ConstControlView {
 
     const int32_t* armed() const { return at<int32_t>(kDoorbellOffset); }
     const HeartbeatWords& heartbeat_words() const { return *at<HeartbeatWords>(kHeartbeatOffset); }
+    // Of an FFN control segment, behind what all have: an offset of window_layout.h.
+    const int32_t* word_at(uint64_t offset) const { return at<int32_t>(offset); }
 
   private:
     template <typename T>

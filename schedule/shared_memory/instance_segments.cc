@@ -3,6 +3,7 @@
 
 #include "proto/check.h"
 #include "schedule/shared_memory/memory_room.h"
+#include "schedule/wait/flag.h"
 
 namespace afd::schedule {
 
@@ -13,7 +14,7 @@ Result<InstanceSegments> InstanceSegments::create(const std::string& prefix,
     // Not segment by segment: filling the memory just to find that the last one does not fit would
     // hurt its other users.
     AFD_TRY(check_memory_room("the instance", total_bytes(layout, windows)));
-    InstanceSegments segments(windows);
+    InstanceSegments segments(layout, windows);
     const auto add = [&](Role role, uint32_t count, std::vector<WorkerSegments>& made) -> Result<> {
         for (uint32_t index = 0; index < count; ++index) {
             AFD_ASSIGN(WorkerSegments worker,
@@ -62,6 +63,21 @@ std::span<std::byte> InstanceSegments::ffn_metrics(uint32_t rank) const {
 
 const std::byte* InstanceSegments::ffn_window(uint32_t rank) const {
     return worker(Role::kFfn, rank).window();
+}
+
+LaneWords InstanceSegments::lane_words(uint32_t rank,
+                                       uint32_t session,
+                                       uint32_t micro_batch) const {
+    const int32_t* descriptor =
+        words_at(ffn_window(rank), layout_.descriptor_offset(session, micro_batch));
+    const int32_t* acknowledged =
+        ffn_control(rank).word_at(layout_.acknowledged_offset(session, micro_batch));
+    LaneWords words;
+    // First: an acknowledgement is never of a later round than the one that is shown with it.
+    words.acknowledged = observe(*acknowledged, Order::kAcquire);
+    words.round = observe(descriptor[0], Order::kAcquire);
+    words.layer_id = load_once(descriptor[1]);
+    return words;
 }
 
 WorkerSegments::Handles InstanceSegments::handles(Role role, uint32_t index) const {

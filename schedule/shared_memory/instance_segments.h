@@ -19,6 +19,12 @@
 
 namespace afd::schedule {
 
+struct LaneWords {
+    int32_t round = 0;  // The descriptor's flag; 0: never used.
+    int32_t layer_id = 0;
+    int32_t acknowledged = 0;
+};
+
 class InstanceSegments {
   public:
     // Creates the segments of every session and rank. Nothing remains after an error.
@@ -37,6 +43,12 @@ class InstanceSegments {
     std::span<std::byte> ffn_metrics(uint32_t rank) const;
     // A read-only view, for status and post-mortem. REQUIRES: windows are shared.
     const std::byte* ffn_window(uint32_t rank) const;
+    bool has_shared_windows() const { return windows_ == Windows::kShared; }
+    // What a session has sent to a rank in a micro-batch, and what the rank has let go of: words
+    // that others write, not all of one moment. REQUIRES: windows are shared; all are indices of
+    // the geometry.
+    LaneWords lane_words(uint32_t rank, uint32_t session, uint32_t micro_batch) const;
+    const Geometry& geometry() const { return layout_.geometry; }
 
     // Writes what is afdd's in control segments once more, whatever was stored there: every header,
     // and of this worker the ScheduleContext. REQUIRES: its process is gone.
@@ -50,13 +62,15 @@ class InstanceSegments {
     static uint64_t total_bytes(const WindowLayout& layout, Windows windows = Windows::kShared);
 
   private:
-    explicit InstanceSegments(Windows windows) : windows_(windows) {}
+    InstanceSegments(const WindowLayout& layout, Windows windows)
+        : layout_(layout), windows_(windows) {}
 
     const std::vector<WorkerSegments>& workers(Role role) const {
         return role == Role::kFfn ? ffn_ : attention_;
     }
     const WorkerSegments& worker(Role role, uint32_t index) const;
 
+    WindowLayout layout_;
     Windows windows_;
     std::vector<WorkerSegments> attention_;
     std::vector<WorkerSegments> ffn_;

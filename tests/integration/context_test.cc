@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "schedule/context/schedule_context.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -170,6 +172,35 @@ TEST(ScheduleContext, AColocatedWorkerDescribesNoWindows) {
     const Outcome bad = afdctl(instance, {"--worker", "gpu"});
     EXPECT_EQ(bad.exit_status, 2);
     EXPECT_NE(bad.output.find("give one as attention0 or ffn1"), std::string::npos) << bad.output;
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: who debugs a scheduler sees which rounds are open, and where. Method: both sides of one
+// instance, before a request and after it. Oracle: every lane that was used is acknowledged, and
+// both sides name the same rounds.
+TEST(ScheduleContext, LanesShowTheRoundsOfBothSides) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    instance.wait_ready();
+    const Outcome unused = afdctl(instance, {"--worker", "ffn0", "--lanes"});
+    EXPECT_NE(unused.output.find("no lane has been used"), std::string::npos) << unused.output;
+    ASSERT_TRUE(instance.connect().generate(long_request(kTokens)).ok());
+    const auto lanes_of = [&](const std::string& worker) {
+        const Outcome shown = afdctl(instance, {"--worker", worker, "--lanes", "--json"});
+        const size_t lanes = shown.output.find("\"lanes\":[{");
+        EXPECT_NE(lanes, std::string::npos) << shown.output;
+        return shown.output.substr(std::min(lanes, shown.output.size()));
+    };
+    const auto all_acknowledged = [&](const client::Status&) {
+        return lanes_of("ffn0").find("\"state\":\"open\"") == std::string::npos;
+    };
+    // The reply may be here before the FFN worker has put its last round aside.
+    instance.wait_for("nothing is open", all_acknowledged);
+    EXPECT_EQ(lanes_of("attention0"), lanes_of("ffn0"));
+    EXPECT_NE(lanes_of("ffn0").find("\"session\":0,\"micro_batch\":0,\"rank\":0,"),
+              std::string::npos);
+    const Outcome text = afdctl(instance, {"--worker", "ffn0", "--lanes"});
+    EXPECT_NE(text.output.find("SESSION  MICRO-BATCH  RANK  LAYER  ROUND"), std::string::npos)
+        << text.output;
     EXPECT_EQ(instance.stop(), 0);
 }
 

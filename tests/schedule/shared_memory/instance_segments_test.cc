@@ -119,12 +119,18 @@ TEST_F(InstanceSegmentsTest, CarriesARoundBetweenAttachedSides) {
     ASSERT_TRUE(lane.may_store());
     lane.begin(1);
     lane.put({0, 7}, 2, 0, std::vector<std::byte>(512, std::byte{5}));
+    EXPECT_EQ(segments.value().lane_words(0, 1, 1).round, 0) << "never used";
     lane.publish(DispatchMode::kAsync);
+    const LaneWords open = segments.value().lane_words(0, 1, 1);
+    EXPECT_EQ(open.round, 1);
+    EXPECT_EQ(open.layer_id, 1);
+    EXPECT_EQ(open.acknowledged, 0);
     scan.take(scan.scan(0));
     ASSERT_EQ(scan.taken().size(), 1u);
     EXPECT_EQ(returns.value()->token_row(1, 1, 2, 0)[511], std::byte{5});
     scan.put_result(1, 1, 2, 0, std::vector<std::byte>(512, std::byte{6}));
     scan.acknowledge_taken();
+    EXPECT_EQ(segments.value().lane_words(0, 1, 1).acknowledged, 1);
     ASSERT_EQ(lane.poll(), RoundState::kReady);
     EXPECT_EQ(lane.row(2, 0)[511], std::byte{6});
     EXPECT_TRUE(lane.may_store());

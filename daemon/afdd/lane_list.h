@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The lanes of a worker, as its segments have them: which rounds are open, and where. Beside
+// WorkerView, which shows the ScheduleContext.
+
+#include "daemon/afdd/instance_layout.h"
+#include "proto/client.pb.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Adds the lanes of the worker that is asked for. REQUIRES: there is such a worker.
+// Errors: kUnimplemented: windows are not shared, so that afdd does not see them.
+Result<> list_lanes(const InstanceLayout& layout,
+                    const client::GetContext& asked,
+                    client::Context& answer);
+
+}  // namespace afd::daemon
