@@ -29,6 +29,18 @@ afd::Error no_answer(std::chrono::milliseconds timeout) {
                 " ms; it has much to do, hangs or is stopped: wait longer, or see its log"};
 }
 
+// Of a drain that goes on: what it still waits for.
+afd::Error still_draining(const Status& status, std::chrono::milliseconds timeout) {
+    const bool has_requests = status.num_running() + status.num_queued() > 0;
+    const std::string left = has_requests ? std::to_string(status.num_running()) + " running and " +
+                                                std::to_string(status.num_queued()) +
+                                                " queued requests are left"
+                                          : "answers that nobody has read yet are left";
+    return {Code::kDeadlineExceeded,
+            left + " after " + std::to_string(timeout.count()) +
+                " ms; afdd goes on draining (afdctl status)"};
+}
+
 void collect(Response& response, Generation& generation) {
     switch (response.body_case()) {
         case Response::kAccepted: {
@@ -361,8 +373,12 @@ Result<Upgraded> Client::upgrade(const OnProgress& on_progress,
 Result<> Client::drain(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
     Request request;
     request.mutable_drain();
-    AFD_TRY(call(std::move(request), timeout, cancellation));
-    return {};
+    const Result<Response> answer = call(std::move(request), timeout, cancellation);
+    if (answer.ok()) return {};
+    if (answer.error().code != Code::kDeadlineExceeded) return answer.error();
+    // It is the requests that take long, unless afdd does not even say so.
+    const Result<Status> now = status(kReplyTimeout, cancellation);
+    return now.ok() ? still_draining(now.value(), timeout) : answer.error();
 }
 
 Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
@@ -372,11 +388,28 @@ Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* can
     return {};
 }
 
-Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellation* cancellation) {
+Result<std::string> Client::stop_and_wait(std::chrono::milliseconds timeout,
+                                          const Cancellation* cancellation) {
     const Clock::time_point deadline = Clock::now() + timeout;
-    hear();
-    while (connection_.receive(arrived_).ok()) {
+    // Its answer says at the end what a Stop's cannot know: whether everything was finished.
+    Request drain;
+    drain.mutable_drain();
+    AFD_TRY(send(drain));
+    Request order;
+    order.mutable_stop();
+    AFD_TRY(send(order));
+    arrived_.clear();
+    num_taken_ = 0;
+    std::string cut_off;
+    while (true) {
+        const bool is_open = connection_.receive(arrived_).ok();
+        for (const Response& response : arrived_) {
+            if (!response.has_error()) continue;
+            if (response.request_id() == order.request_id()) return to_error(response.error());
+            if (response.request_id() == drain.request_id()) cut_off = response.error().message();
+        }
         arrived_.clear();
+        if (!is_open) return cut_off;
         AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
         if (wake == Wake::kDeadline) {
             return afd::Error{Code::kDeadlineExceeded,
@@ -386,7 +419,6 @@ Result<> Client::wait_closed(std::chrono::milliseconds timeout, const Cancellati
             return afd::Error{Code::kCancelled, "interrupted while waiting for afdd to exit"};
         }
     }
-    return {};
 }
 
 }  // namespace afd::client

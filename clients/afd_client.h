@@ -115,16 +115,17 @@ class Client {
     Result<Upgraded> upgrade(const OnProgress& on_progress,
                              std::chrono::milliseconds timeout,
                              const Cancellation* cancellation = nullptr);
-    // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards.
+    // Returns once nothing is in flight; afdd admits nothing new meanwhile or afterwards. Errors:
+    // as above; kDeadlineExceeded also says what is left, and afdd goes on draining.
     Result<> drain(std::chrono::milliseconds timeout, const Cancellation* cancellation = nullptr);
     // Returns once afdd has taken the order; it then drains and exits.
     Result<> stop(std::chrono::milliseconds timeout = kReplyTimeout,
                   const Cancellation* cancellation = nullptr);
-
-    // Waits for afdd to close the connection, as it does when it exits. Errors: kDeadlineExceeded,
-    // kCancelled, kUnavailable if it gives no sign of life.
-    Result<> wait_closed(std::chrono::milliseconds timeout,
-                         const Cancellation* cancellation = nullptr);
+    // As stop(), and waits for afdd to close the connection, as it does when it exits. Returns what
+    // afdd says of requests that it cut off; empty: everything was finished. Errors:
+    // kDeadlineExceeded, kCancelled, kUnavailable if it gives no sign of life.
+    Result<std::string> stop_and_wait(std::chrono::milliseconds timeout,
+                                      const Cancellation* cancellation = nullptr);
 
     // Whether afdd was given up because it was silent: it is there and does not answer.
     bool is_silent() const { return is_silent_; }

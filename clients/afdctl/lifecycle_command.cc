@@ -84,6 +84,26 @@ class EndingProcess {
     int pidfd_ = -1;
 };
 
+int stop_and_wait(const CommonOptions& common, const LifecycleOptions& options, Client& client) {
+    const Cancellation& interrupt = interrupt_cancellation();
+    const auto deadline = Clock::now() + to_milliseconds(options.timeout_s);
+    const Result<int> reached = print_in_flight(common, client, interrupt);
+    if (!reached.ok()) return report_failure(common, reached.error(), false);
+    // Before the order: afterwards the number may be another's.
+    const EndingProcess process(reached.value());
+    const Result<std::string> closed =
+        client.stop_and_wait(to_milliseconds(options.timeout_s), &interrupt);
+    if (!closed.ok()) return report_lifecycle_failure(common, client, closed.error());
+    const Result<> ended = process.wait(deadline, interrupt);
+    if (!ended.ok()) return report_lifecycle_failure(common, client, ended.error());
+    if (!closed.value().empty()) {
+        const afd::Error error{Code::kUnavailable, "afdd has stopped, but " + closed.value()};
+        return report_failure(common, error, true);
+    }
+    print_state(common, "stopped");
+    return kExitOk;
+}
+
 }  // namespace
 
 int run_drain(const CommonOptions& common, const LifecycleOptions& options) {
@@ -103,25 +123,10 @@ int run_stop(const CommonOptions& common, const LifecycleOptions& options) {
     int exit_code = kExitOk;
     std::optional<Client> client = connect_or_report(common, exit_code);
     if (!client) return exit_code;
-    const Cancellation& interrupt = interrupt_cancellation();
-    const auto deadline = Clock::now() + to_milliseconds(options.timeout_s);
-    std::optional<EndingProcess> process;
-    if (options.wait) {
-        const Result<int> reached = print_in_flight(common, *client, interrupt);
-        if (!reached.ok()) return report_failure(common, reached.error(), false);
-        // Before the order: afterwards the number may be another's.
-        process.emplace(reached.value());
-    }
-    const Result<> ordered = client->stop(Client::kReplyTimeout, &interrupt);
+    if (options.wait) return stop_and_wait(common, options, *client);
+    const Result<> ordered = client->stop(Client::kReplyTimeout, &interrupt_cancellation());
     if (!ordered.ok()) return report_failure(common, ordered.error(), false);
-    if (!options.wait) {
-        print_state(common, "stopping");
-        return kExitOk;
-    }
-    Result<> ended = client->wait_closed(to_milliseconds(options.timeout_s), &interrupt);
-    if (ended.ok()) ended = process->wait(deadline, interrupt);
-    if (!ended.ok()) return report_lifecycle_failure(common, *client, ended.error());
-    print_state(common, "stopped");
+    print_state(common, "stopping");
     return kExitOk;
 }
 

@@ -2,6 +2,7 @@
 #include "daemon/gateway/drain.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace afd::daemon {
@@ -31,6 +32,16 @@ bool Drain::is_awaited_by(const ClientSession& client) const {
 
 void Drain::forget(const ClientSession& client) {
     std::erase_if(waiting_, [&](const Waiting& entry) { return entry.client == &client; });
+}
+
+void Drain::cut_off(size_t num_requests) {
+    const Error error{Code::kDeadlineExceeded,
+                      num_requests == 1 ? "1 request had not finished, and was cut off"
+                                        : std::to_string(num_requests) +
+                                              " requests had not finished, and were cut off"};
+    for (const Waiting& entry : std::exchange(waiting_, {})) {
+        answers_.error(*entry.client, entry.request_id, error);
+    }
 }
 
 bool Drain::end() {

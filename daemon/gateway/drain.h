@@ -4,6 +4,7 @@
 // Drain: no new requests, and word to everyone who asked once nothing is in flight. It cannot be
 // taken back.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -17,7 +18,7 @@ class Drain {
     // `answers` outlives the object.
     explicit Drain(ClientAnswers& answers) : answers_(answers) {}
 
-    // Begins, or goes on: the client hears Done at the end.
+    // Begins, or goes on: the client hears at the end.
     void begin(ClientSession& client, uint64_t request_id);
     // Begins, or goes on: end() tells.
     void begin();
@@ -30,6 +31,9 @@ class Drain {
     // The client is gone, and hears nothing.
     void forget(const ClientSession& client);
 
+    // The host ends with `num_requests` in flight: whoever waits hears that as an error. REQUIRES:
+    // more than 0.
+    void cut_off(size_t num_requests);
     // Nothing is in flight, no request and no unsent answer. Returns whether a begin() without a
     // client is to hear of it; each does once.
     bool end();

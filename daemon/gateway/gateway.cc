@@ -356,6 +356,7 @@ void Gateway::set_service(const ServiceState& state) {
 }
 
 void Gateway::fail_all(const Error& error) {
+    if (num_in_flight() > 0) drain_.cut_off(num_in_flight());
     ends_.fail_all(error);
     settle();
 }

@@ -102,7 +102,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     void set_elsewhere(const handover::Remaining& remaining);
     void on_predecessor_gone();
 
-    // Ends every request with this error.
+    // Ends every request with this error, as afdd ends.
     void fail_all(const Error& error);
 
     // The instance as a whole, and what it counted of its requests.

@@ -172,7 +172,9 @@ TEST(Afdctl, DrainWaitsAndStopWaitsForTheExit) {
     server.set_drain_time(milliseconds(60'000));
     const ProgramResult impatient = afdctl(server, {"drain", "--timeout", "0.05"});
     EXPECT_EQ(impatient.exit_code, 1);
-    EXPECT_THAT(impatient.err, HasSubstr("no answer within 50 ms"));
+    EXPECT_THAT(impatient.err,
+                HasSubstr("error: 2 running and 3 queued requests are left after 50 ms; afdd goes "
+                          "on draining (afdctl status) (--timeout)\n"));
 
     server.set_drain_time(milliseconds(100));
     const ProgramResult drained = afdctl(server, {"drain"});
@@ -187,6 +189,20 @@ TEST(Afdctl, DrainWaitsAndStopWaitsForTheExit) {
     const ProgramResult gone = afdctl(server, {"status"});
     EXPECT_EQ(gone.exit_code, 5);
     EXPECT_THAT(gone.err, HasSubstr("nobody listens on this socket"));
+}
+
+// Goal: a stop that cost requests is no success. Oracle: what the mock says that it cut off.
+TEST(Afdctl, StopSaysWhatWasCutOff) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    server.set_drain_time(milliseconds(60'000));
+    server.cut_off_when_stopped("2 requests had not finished, and were cut off");
+    const ProgramResult result = afdctl(server, {"stop"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(
+        result.err,
+        HasSubstr("error: afdd has stopped, but 2 requests had not finished, and were cut off\n"));
 }
 
 // Goal: what afdctl says of a resize. Oracle: the mock's script: 2 attention workers, and an FFN

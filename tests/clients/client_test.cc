@@ -218,14 +218,33 @@ TEST(Client, StatusDrainAndStop) {
     EXPECT_EQ(impatient.error().code, Code::kDeadlineExceeded);
     server.set_drain_time(milliseconds(100));
     EXPECT_TRUE(client.drain(milliseconds(20'000)).ok());
-    EXPECT_TRUE(client.stop().ok());
-    EXPECT_TRUE(client.wait_closed(milliseconds(20'000)).ok());
+    const Result<std::string> stopped = client.stop_and_wait(milliseconds(20'000));
+    ASSERT_TRUE(stopped.ok()) << stopped.error().message;
+    EXPECT_EQ(stopped.value(), "");
+}
+
+// Goal: a drain that takes long is not blamed on afdd, which answers. Oracle: what the mock has.
+TEST(Client, ADrainThatTakesLongSaysWhatIsLeft) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status;
+    status.set_num_running(1);
+    status.set_num_queued(4);
+    server.set_status(status);
+    server.set_drain_time(milliseconds(60'000));
+    Client client = connect_to(server);
+    const Result<> busy = client.drain(milliseconds(7));
+    ASSERT_FALSE(busy.ok());
+    EXPECT_EQ(busy.error().code, Code::kDeadlineExceeded);
+    EXPECT_EQ(busy.error().message,
+              "1 running and 4 queued requests are left after 7 ms; afdd goes on draining (afdctl "
+              "status)");
 }
 
 TEST(Client, WaitingForAnExitThatDoesNotComeEnds) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.stay_when_stopped();
     Client client = connect_to(server);
-    const Result<> result = client.wait_closed(milliseconds(10));
+    const Result<std::string> result = client.stop_and_wait(milliseconds(10));
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
 }

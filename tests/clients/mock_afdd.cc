@@ -157,14 +157,9 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
         case client::Request::kTrace:
             return trace(peer_id, id);
         case client::Request::kDrain:
-            return at(
-                Clock::now() + drain_time_, peer_id, id, [=, this] { send_done(peer_id, id); });
+            return drain(peer_id, id);
         case client::Request::kStop:
-            send_done(peer_id, id);
-            return at(Clock::now() + milliseconds(20), peer_id, 0, [this] {
-                close(std::exchange(listener_, -1));
-                while (!peers_.empty()) disconnect(peers_.begin()->first);
-            });
+            return stop(peer_id, id);
         default:
             return disconnect(peer_id);
     }
@@ -202,6 +197,29 @@ void MockAfdd::upgrade(uint64_t peer_id, uint64_t request_id) {
     upgraded.set_num_requests(3);
     upgraded.set_total_us(70'000);
     send(peer_id, response);
+}
+
+void MockAfdd::drain(uint64_t peer_id, uint64_t request_id) {
+    drain_id_ = request_id;
+    at(Clock::now() + drain_time_, peer_id, request_id, [=, this] {
+        send_done(peer_id, request_id);
+    });
+}
+
+void MockAfdd::stop(uint64_t peer_id, uint64_t request_id) {
+    send_done(peer_id, request_id);
+    if (stays_when_stopped_) return;
+    if (!cut_off_.empty()) {
+        client::Response response;
+        response.set_request_id(drain_id_);
+        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kDeadlineExceeded));
+        response.mutable_error()->set_message(cut_off_);
+        send(peer_id, response);
+    }
+    at(Clock::now() + milliseconds(20), peer_id, 0, [this] {
+        close(std::exchange(listener_, -1));
+        while (!peers_.empty()) disconnect(peers_.begin()->first);
+    });
 }
 
 void MockAfdd::context(uint64_t peer_id, const client::Request& request) {

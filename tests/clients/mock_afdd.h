@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proto/client.pb.h"
@@ -75,6 +76,10 @@ class MockAfdd {
     void close_after_contexts(size_t count) { num_contexts_max_ = count; }
     // As for set_status(): no client gets a trace; else each gets an event of attention 0.
     void refuse_traces() { refuses_traces_ = true; }
+    // As for set_status(): a Stop is answered, and nothing ends.
+    void stay_when_stopped() { stays_when_stopped_ = true; }
+    // As for set_status(): at a Stop, the last Drain is told this error.
+    void cut_off_when_stopped(std::string error) { cut_off_ = std::move(error); }
     // How long a Drain takes that comes from now on.
     void set_drain_time(milliseconds time) { drain_time_ = time; }
     // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
@@ -105,6 +110,8 @@ class MockAfdd {
     void handle(uint64_t peer_id, const client::Request& request);
     void resize(uint64_t peer_id, const client::Request& request);
     void upgrade(uint64_t peer_id, uint64_t request_id);
+    void drain(uint64_t peer_id, uint64_t request_id);
+    void stop(uint64_t peer_id, uint64_t request_id);
     void context(uint64_t peer_id, const client::Request& request);
     void trace(uint64_t peer_id, uint64_t request_id);
     void generate(uint64_t peer_id, const client::Request& request);
@@ -130,6 +137,8 @@ class MockAfdd {
     bool keeps_worker_states_ = false;
     size_t num_contexts_max_ = SIZE_MAX;
     bool refuses_traces_ = false;
+    bool stays_when_stopped_ = false;
+    std::string cut_off_;
     milliseconds drain_time_{0};
     int listener_ = -1;
     int wake_fd_ = -1;
@@ -141,6 +150,7 @@ class MockAfdd {
     std::multimap<Clock::time_point, Event> events_;
     std::map<uint64_t, uint32_t> num_tokens_sent_;  // By request_id.
     size_t num_contexts_ = 0;
+    uint64_t drain_id_ = 0;  // Of the last Drain.
 
     mutable std::mutex mutex_;  // Guards what follows.
     std::vector<client::Generate> generates_;

@@ -127,6 +127,27 @@ TEST_F(GatewayTest, DrainFinishesWhatRunsAndRefusesTheRest) {
     expect_answer(client, 2, client::Response::kDone);
 }
 
+// Goal: who waits for a drain hears what it cost. Method: afdd ends while two requests are
+// in flight. Oracle: their number.
+TEST_F(GatewayTest, ADrainThatIsCutOffSaysHowManyRequestsWere) {
+    TestClient client(loop_, *gateway_);
+    gateway_->on_attention_ready(0, 64);
+    client.send(generate(1, "abc", 6));
+    client.send(generate(2, "abc", 6));
+    TestClient observer(loop_, *gateway_);
+    client::Request drain;
+    drain.set_request_id(1);
+    drain.mutable_drain();
+    observer.send(drain);
+    ASSERT_TRUE(run_until(loop_, [&] { return gateway_->num_in_flight() == 2; }));
+    ASSERT_TRUE(run_until(loop_, [&] { return gateway_->status().state() == "draining"; }));
+    gateway_->drain();
+    gateway_->fail_all({Code::kUnavailable, "afdd is ending"});
+    expect_answer(observer, 1, client::Response::kError);
+    EXPECT_EQ(observer.last(1)->error().message(), "2 requests had not finished, and were cut off");
+    EXPECT_EQ(observer.last(1)->error().code(), static_cast<uint32_t>(Code::kDeadlineExceeded));
+}
+
 TEST_F(GatewayTest, StopIsAnsweredAndPassedOn) {
     TestClient client(loop_, *gateway_);
     client::Request stop;
