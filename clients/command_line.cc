@@ -2,8 +2,11 @@
 #include "clients/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string_view>
 
@@ -167,6 +170,15 @@ std::optional<int> parse_command_line(CLI::App& app,
         return kExitUsage;
     }
     return std::nullopt;
+}
+
+int end_output(int exit_code) {
+    const bool is_flushed = std::fflush(stdout) == 0;
+    if (is_flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
+    // The reason of an earlier failure is gone.
+    const std::string why = is_flushed ? "not all of it got through" : std::strerror(errno);
+    print_error({Code::kUnavailable, "cannot write standard output: " + why});
+    return exit_code == kExitOk || exit_code == kExitInterrupted ? kExitFailed : exit_code;
 }
 
 void print_error(const afd::Error& error) {

@@ -50,6 +50,10 @@ void mark_seldom(CLI::App& command, const std::string& option);
 // Prints "error: <message>" to standard error.
 void print_error(const afd::Error& error);
 
+// Writes what is left of standard output, as the last thing that a program does. Returns
+// `exit_code`; but kExitFailed, with a message, if what a success printed did not get through.
+int end_output(int exit_code);
+
 using ReportError = std::function<void(const afd::Error&)>;
 
 // Parses and checks that no argument is left over; `app` must allow_extras(), as must its

@@ -42,7 +42,7 @@ bool wait_interval(const Cancellation& cancellation) {
     constexpr int kWatchIntervalMs = 1000;
     pollfd item = {cancellation.fd(), POLLIN, 0};
     poll(&item, 1, kWatchIntervalMs);
-    return !cancellation.requested();
+    return std::cout.good() && !cancellation.requested();
 }
 
 const Cancellation& interrupt_cancellation() {

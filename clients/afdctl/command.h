@@ -124,7 +124,7 @@ std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_c
 // The worker that "attention0" or "ffn1", also "ffn 1", names. Errors: kInvalidArgument.
 Result<GetContext> parse_worker(const std::string& worker);
 
-// Waits for the next tick of --watch; false if Ctrl-C came.
+// Waits for the next tick of --watch; false if Ctrl-C came, or nothing can be printed any more.
 bool wait_interval(const Cancellation& cancellation);
 
 // A Cancellation that Ctrl-C requests.

@@ -181,7 +181,7 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
             if (common.json || chunk.text().empty()) return true;
             std::cout << chunk.text() << std::flush;
             line_is_open = chunk.text().back() != '\n';
-            return true;
+            return std::cout.good();
         },
         cancellation);
     if (line_is_open) std::cout << "\n";

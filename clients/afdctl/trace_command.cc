@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,18 @@
 #include "clients/exit_code.h"
 
 namespace afd::client {
+
+namespace {
+
+// Workers of other hosts are not.
+size_t num_traced(const Status& status) {
+    return static_cast<size_t>(
+        std::count_if(status.workers().begin(), status.workers().end(), [](const Worker& worker) {
+            return worker.host().empty();
+        }));
+}
+
+}  // namespace
 
 int run_trace(const CommonOptions& common, const TraceOptions& options) {
     int exit_code = kExitOk;
@@ -17,6 +30,11 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
     TraceFile& file = created.value();
 
     const Cancellation& interrupt = interrupt_cancellation();
+    const Result<Status> status = client->status(Client::kReplyTimeout, &interrupt);
+    if (!status.ok()) {
+        file.discard();
+        return report_failure(common, status.error(), !client->is_silent());
+    }
     const Result<> traced = client->trace(
         to_milliseconds(options.seconds),
         [&file](const TraceEvents& events) { file.add(events); },
@@ -35,16 +53,18 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         return report_failure(common, traced.error(), is_reached);
     }
     if (!closed.ok()) return report_failure(common, closed.error(), true);
+    const size_t num_workers = std::max(num_traced(status.value()), file.num_workers());
     if (common.json) {
         const nlohmann::ordered_json object = {{"file", options.output},
                                                {"num_events", file.num_events()},
                                                {"num_lost", file.num_lost()},
-                                               {"num_workers", file.num_workers()}};
+                                               {"num_workers", num_workers}};
         std::cout << object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     } else {
-        std::cout << options.output << ": " << file.num_events() << " events of "
-                  << file.num_workers() << " workers, " << file.num_lost()
-                  << " lost; open it at ui.perfetto.dev\n";
+        std::cout << options.output << ": " << file.num_events() << " events of " << num_workers
+                  << " workers, " << file.num_lost() << " lost; "
+                  << (file.num_events() == 0 ? "nothing ran meanwhile\n"
+                                             : "open it at ui.perfetto.dev\n");
     }
     return interrupt.requested() ? kExitInterrupted : kExitOk;
 }

@@ -38,7 +38,7 @@ class TraceFile {
 
     uint64_t num_events() const { return num_events_; }
     uint64_t num_lost() const { return num_lost_; }
-    size_t num_workers() const { return processes_.size(); }
+    size_t num_workers() const { return processes_.size(); }  // That did something.
 
   private:
     TraceFile(std::string path, std::ofstream file, bool is_new)

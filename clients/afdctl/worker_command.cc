@@ -69,8 +69,8 @@ class WorkerSwitch {
     }
 
     Result<> wait_until(const std::string& state) {
-        std::string seen = "unknown";
-        while (Clock::now() < deadline_) {
+        while (true) {
+            std::string seen = "unknown";
             AFD_ASSIGN(const Status status,
                        client_.status(Client::kReplyTimeout, &interrupt_cancellation()));
             for (const Worker& worker : status.workers()) {
@@ -78,11 +78,15 @@ class WorkerSwitch {
                 seen = worker.state();
             }
             if (seen == state) return {};
+            // However short the time, the error says what the worker is.
+            if (Clock::now() >= deadline_) {
+                return afd::Error{
+                    Code::kDeadlineExceeded,
+                    name() + " is " + seen + " and not yet " + state + " (--timeout)"};
+            }
             pollfd interrupt = {interrupt_cancellation().fd(), POLLIN, 0};
             poll(&interrupt, 1, kLookMs);
         }
-        return afd::Error{Code::kDeadlineExceeded,
-                          name() + " is " + seen + " and not yet " + state + " (--timeout)"};
     }
 
     Client& client_;

@@ -164,5 +164,5 @@ int run(int argc, char** argv) {
 }  // namespace afd::client
 
 int main(int argc, char** argv) {
-    return afd::client::run(argc, argv);
+    return afd::client::end_output(afd::client::run(argc, argv));
 }

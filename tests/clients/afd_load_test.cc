@@ -66,6 +66,16 @@ MockAnswer quick_answer(size_t, const Generate&) {
     return steady_answer(3, milliseconds(2), milliseconds(1));
 }
 
+TEST_F(AfdLoad, ATableThatCannotBeWrittenFails) {
+    MockAfdd server(quick_answer);
+    ProgramOptions options;
+    options.out_file = "/dev/full";
+    const ProgramResult result = load(server, {"--requests", "3"}, options);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("error: cannot write standard output: "));
+    EXPECT_THAT(read("result.json"), HasSubstr("{"));
+}
+
 TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     MockAfdd server(quick_answer);
     const ProgramResult result = load(server,

@@ -275,6 +275,44 @@ TEST(Afdctl, ATraceTakesThePlaceOfTheEarlierOne) {
     }
 }
 
+// Goal: a trace of an idle instance does not look like one that found no workers. Oracle: those of
+// the status.
+TEST(Afdctl, ATraceOfIdleWorkersSaysThatNothingRan) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.set_status(example_status());
+    server.be_idle();
+    const test::TemporaryDirectory directory;
+    const std::string file = directory.path("idle.json");
+    const ProgramResult traced = afdctl(server, {"trace", "--seconds", "0.1", "-o", file});
+    EXPECT_EQ(traced.exit_code, 0) << traced.err;
+    EXPECT_EQ(traced.out, file + ": 0 events of 2 workers, 0 lost; nothing ran meanwhile\n");
+    EXPECT_TRUE(nlohmann::json::parse(content_of(file), nullptr, false).is_object());
+}
+
+// Goal: output that is lost is no success. Method: a standard output that is always full. Oracle:
+// the exit code; that a generation nobody can read is cancelled, and a watch ends by itself.
+TEST(Afdctl, OutputThatCannotBeWrittenFails) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = story({"a ", "b"});
+        answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    server.set_status(example_status());
+    ProgramOptions options;
+    options.out_file = "/dev/full";
+    for (const std::vector<std::string>& arguments : {std::vector<std::string>{"status"},
+                                                      {"status", "--watch"},
+                                                      {"--help"},
+                                                      {"generate", "hi"},
+                                                      {"metrics", "--json"}}) {
+        const ProgramResult result = afdctl(server, arguments, options);
+        EXPECT_EQ(result.exit_code, 1) << arguments.front();
+        EXPECT_THAT(result.err, HasSubstr("error: cannot write standard output: "));
+    }
+    EXPECT_EQ(server.num_cancels(), 1u);
+    EXPECT_EQ(afdctl(server, {"frobnicate"}, options).exit_code, 2);
+}
+
 class RestartWorker : public ::testing::Test {
   protected:
     RestartWorker() { server_.set_status(example_status()); }
@@ -316,6 +354,10 @@ TEST_F(RestartWorker, ThatIsGivenUpSetsTheFlagAgainAndSaysSo) {
         ASSERT_EQ(server_.run_flags().size(), num_flags);
         EXPECT_TRUE(server_.run_flags().back());
     }
+    // Time that is over before the first look.
+    const ProgramResult at_once = restart({"attention0", "--timeout", "0.001"});
+    EXPECT_EQ(at_once.exit_code, 1);
+    EXPECT_THAT(at_once.err, HasSubstr("attention0 is ready and not yet halted (--timeout); "));
     // Who drains one wants it away, late or not.
     const ProgramResult drain =
         afdctl(server_, {"drain-worker", "--worker", "attention0", "--timeout", "0.05"});

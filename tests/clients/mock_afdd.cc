@@ -251,6 +251,7 @@ void MockAfdd::trace(uint64_t peer_id, uint64_t request_id) {
         response.mutable_error()->set_message("another client is tracing");
         return send(peer_id, response);
     }
+    if (is_idle_) return send_done(peer_id, request_id);
     response.mutable_trace_events()->set_role("attention");
     client::TraceEvent& event = *response.mutable_trace_events()->add_events();
     event.set_name("step");

@@ -76,15 +76,21 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     Pipe in, out, err;
     if (options.err_is_terminal) open_terminal(err);
 
+    int out_file = -1;
+    if (!options.out_file.empty()) {
+        out_file = open(options.out_file.c_str(), O_WRONLY | O_CLOEXEC);
+        AFD_ASSERT(out_file >= 0, "open %s: errno %d", options.out_file.c_str(), errno);
+    }
     const pid_t pid = fork();
     AFD_ASSERT(pid >= 0, "fork: errno %d", errno);
     if (pid == 0) {
         dup2(in.ends[0], STDIN_FILENO);
-        dup2(out.ends[1], STDOUT_FILENO);
+        dup2(out_file >= 0 ? out_file : out.ends[1], STDOUT_FILENO);
         dup2(err.ends[1], STDERR_FILENO);
         execve(argv[0], argv.data(), envp.data());
         _exit(127);
     }
+    if (out_file >= 0) close(out_file);
     out.close_end(1);
     err.close_end(1);
     in.close_end(0);

@@ -24,6 +24,7 @@ struct ProgramResult {
 struct ProgramOptions {
     std::vector<std::string> environment;  // "NAME=value", added to the caller's.
     std::string input;                     // Its standard input.
+    std::string out_file;                  // Its standard output goes there instead.
     // Called after each new output with all of it so far; true sends SIGINT (once).
     std::function<bool(const std::string& out)> interrupt_when;
     // Asked every 10 ms; once true, the program gets `signal` (once).
