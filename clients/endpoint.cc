@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clients/endpoint.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <vector>
 
 #include "proto/socket_path.h"
@@ -24,6 +28,37 @@ std::vector<std::string> other_instances(const std::string& directory,
         if (check_instance_name(name).ok()) names.push_back(name);  // Not "<name>.control".
     }
     return names;
+}
+
+// Whether process `pid` has `file` open, as the afdd of an instance has its lock for as long as it
+// runs. A lock of ours, tried for a moment, could keep an afdd that starts just then from starting.
+bool has_open(int pid, const struct stat& file) {
+    std::error_code error;
+    std::filesystem::directory_iterator it("/proc/" + std::to_string(pid) + "/fd", error);
+    for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+        struct stat open = {};
+        if (::stat(it->path().c_str(), &open) != 0) continue;
+        if (open.st_dev == file.st_dev && open.st_ino == file.st_ino) return true;
+    }
+    return false;
+}
+
+// The afdd that runs under this name, whether or not it has a client socket.
+std::optional<int> running_afdd(const std::string& instance) {
+    const Result<InstancePaths> paths = instance_paths(instance);
+    struct stat lock = {};
+    if (!paths.ok() || ::stat(paths.value().lock_file.c_str(), &lock) != 0) return std::nullopt;
+    int pid = 0;
+    std::ifstream(paths.value().lock_file) >> pid;
+    if (pid <= 0 || !has_open(pid, lock)) return std::nullopt;
+    return pid;
+}
+
+std::string why_no_socket(const Endpoint& endpoint, int pid) {
+    return "afdd (pid " + std::to_string(pid) + ") holds the name '" + endpoint.instance +
+           "' without such a socket: it starts, or it has joined a leader and takes no clients, or "
+           "its socket file was removed; kill -TERM " +
+           std::to_string(pid) + " ends it";
 }
 
 std::string how_to_start(const Endpoint& endpoint) {
@@ -70,6 +105,9 @@ afd::Error explain_connect_failure(const Endpoint& endpoint, int error_number) {
     message += " at " + endpoint.socket_path + from(endpoint.origin) + ": ";
     switch (error_number) {
         case ENOENT:
+            if (const auto pid = running_afdd(endpoint.instance)) {
+                return {Code::kUnavailable, message + why_no_socket(endpoint, *pid)};
+            }
             return {Code::kNotFound,
                     message + "there is no such socket; " + how_to_start(endpoint)};
         case ECONNREFUSED:

@@ -23,8 +23,8 @@ Result<Endpoint> resolve_endpoint(const std::string& socket_path,
                                   const std::string& instance,
                                   const std::string& origin = {});
 
-// What a failed connect() with `error_number` means and how to mend it. Names the other instances
-// that have a socket in the same directory.
+// What a failed connect() with `error_number` means and how to mend it. Names the afdd that runs
+// under the name without a socket, else the other instances that have one in the same directory.
 afd::Error explain_connect_failure(const Endpoint& endpoint, int error_number);
 
 }  // namespace afd::client

@@ -23,6 +23,10 @@ std::string or_dash(const std::string& text) {
     return text.empty() ? "-" : text;
 }
 
+std::string host_name(const Worker& worker) {
+    return worker.host().empty() ? "local" : worker.host();
+}
+
 std::vector<std::string> worker_row(const Worker& worker) {
     const bool is_attention = worker.role() == "attention";
     const bool is_alive = worker.pid() != 0;
@@ -80,9 +84,20 @@ std::string workers_text(const Status& status) {
                                                    "RESTARTS",
                                                    "HEARTBEAT",
                                                    "UP"}};
+    std::vector<bool> left_aligned = {
+        true, false, false, true, false, false, false, false, false, false, false};
     for (const Worker& worker : status.workers()) rows.push_back(worker_row(worker));
-    return table_text(rows,
-                      {true, false, false, true, false, false, false, false, false, false, false});
+    const bool has_hosts = std::any_of(status.workers().begin(),
+                                       status.workers().end(),
+                                       [](const Worker& worker) { return !worker.host().empty(); });
+    if (has_hosts) {
+        left_aligned.push_back(true);
+        rows.front().emplace_back("HOST");
+        for (int i = 0; i < status.workers_size(); ++i) {
+            rows[static_cast<size_t>(i) + 1].push_back(host_name(status.workers(i)));
+        }
+    }
+    return table_text(rows, left_aligned);
 }
 
 std::string worker_name(const Worker& worker) {
@@ -234,10 +249,6 @@ std::string hosts_text(const Status& status) {
     return text;
 }
 
-std::string host_name(const Worker& worker) {
-    return worker.host().empty() ? "local" : worker.host();
-}
-
 std::string latency_text(uint64_t ns) {
     return ns == 0 ? "-" : fmt::format("{:.3f} ms", static_cast<double>(ns) / 1e6);
 }
@@ -340,6 +351,7 @@ std::string status_text(const Status& status) {
                         status.num_queued(),
                         status.num_finished(),
                         status.num_failed());
+    if (status.num_refused() > 0) text += fmt::format("   {} refused", status.num_refused());
     if (status.num_detached() > 0) text += fmt::format("   {} to resume", status.num_detached());
     text += "\n";
     text += fmt::format(

@@ -102,4 +102,10 @@ void RequestMetrics::on_finished(const RequestMoments& moments,
     if (num_output > 1) time_per_token_s.record(decode / (num_output - 1));
 }
 
+uint64_t RequestMetrics::num_refused() const {
+    uint64_t sum = 0;
+    for (const auto& [code, count] : refused) sum += count;
+    return sum;
+}
+
 }  // namespace afd::daemon

@@ -38,6 +38,7 @@ class RequestMetrics {
                      uint32_t max_tokens);
     void on_failed(Code code) { ++failed[code]; }
     void on_refused(Code code) { ++refused[code]; }
+    uint64_t num_refused() const;
     void on_replayed() { ++num_replays; }
     // It ended because attention workers died of it; it has failed, too.
     void on_deadly() { ++num_deadly; }

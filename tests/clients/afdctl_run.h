@@ -19,4 +19,11 @@ inline ProgramResult afdctl(const MockAfdd& server,
     return run_program(arguments, options);
 }
 
+// An answer of one chunk for each word.
+inline MockAnswer story(const std::vector<std::string>& words) {
+    MockAnswer answer;
+    for (const std::string& word : words) answer.chunks.push_back({milliseconds(2), 1, word});
+    return answer;
+}
+
 }  // namespace afd::testing

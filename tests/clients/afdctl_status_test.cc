@@ -145,6 +145,29 @@ TEST(Afdctl, StatusIsATable) {
               "wait      attention 0 (pid 4101) waits for ffn 0, micro-batch 1, layer 3\n");
 }
 
+// Goal: a worker can be found on the host that it runs on. Oracle: the columns with and without
+// one.
+TEST(Afdctl, StatusHasTheHostsOfWorkersWhereThereAreOthers) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    status.mutable_workers(1)->set_host("node12");
+    server.set_status(status);
+    const std::string text = afdctl(server, {"status"}).out;
+    EXPECT_THAT(text, HasSubstr("  HEARTBEAT      UP  HOST\n"));
+    EXPECT_THAT(text, HasSubstr("     4 ms  3m 10s  local\n"));
+    EXPECT_THAT(text, HasSubstr("        -       -  node12\n"));
+}
+
+TEST(Afdctl, StatusCountsRefusedRequests) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Status status = example_status();
+    status.set_num_refused(76);
+    server.set_status(status);
+    EXPECT_THAT(afdctl(server, {"status"}).out,
+                HasSubstr("   120 finished   1 failed   76 refused\n"));
+    EXPECT_EQ(nlohmann::json::parse(afdctl(server, {"status", "--json"}).out)["num_refused"], 76);
+}
+
 Status measured_status() {
     Status status;
     Worker& attention = *status.add_workers();

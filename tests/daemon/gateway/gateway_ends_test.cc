@@ -117,6 +117,7 @@ TEST_F(GatewayTest, DrainFinishesWhatRunsAndRefusesTheRest) {
     client.send(generate(3, "abc", 2));
     expect_answer(client, 3, client::Response::kError);
     EXPECT_EQ(client.last(3)->error().code(), static_cast<uint32_t>(Code::kFailedPrecondition));
+    EXPECT_EQ(gateway_->status().num_refused(), 1U);
     EXPECT_EQ(client.last(2), nullptr);
     gateway_->drain();
     EXPECT_EQ(instance_.num_drains, 0);

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The real afdctl generate against the mock: what it sends, prints and says at its end.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/clients/afdctl_run.h"
+#include "tests/clients/mock_afdd.h"
+#include "tests/clients/program.h"
+
+namespace afd::client {
+namespace {
+
+using afd::testing::afdctl;
+using afd::testing::MockAfdd;
+using afd::testing::MockAnswer;
+using afd::testing::ProgramOptions;
+using afd::testing::ProgramResult;
+using afd::testing::steady_answer;
+using afd::testing::story;
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Afdctl, GenerateStreamsTheTextToStandardOutput) {
+    MockAfdd server([](size_t, const Generate&) { return story({"there ", "was ", "a fox"}); });
+    const ProgramResult result = afdctl(server,
+                                        {"generate",
+                                         "Once upon a time",
+                                         "--max-tokens",
+                                         "9",
+                                         "--temperature",
+                                         "0.5",
+                                         "--min-p",
+                                         "0.125",
+                                         "--top-k",
+                                         "20",
+                                         "--top-p",
+                                         "0.25",
+                                         "--seed",
+                                         "77"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "there was a fox\n");
+    EXPECT_THAT(result.err, HasSubstr("length: 3 prompt and 3 output tokens"));
+    EXPECT_THAT(result.err, HasSubstr("seed 77"));
+
+    const Generate sent = server.generates().at(0);
+    EXPECT_EQ(sent.text(), "Once upon a time");
+    EXPECT_EQ(sent.max_tokens(), 9u);
+    EXPECT_EQ(sent.sampling().temperature(), 0.5F);
+    EXPECT_EQ(sent.sampling().min_p(), 0.125F);
+    EXPECT_EQ(sent.sampling().top_k(), 20u);
+    EXPECT_EQ(sent.sampling().top_p(), 0.25F);
+    EXPECT_EQ(sent.sampling().seed(), 77u);
+}
+
+TEST(Afdctl, GenerateStreamsBeforeTheEnd) {
+    // The mock ends the request only after a Ctrl-C that the first words trigger, so the test ends
+    // only if the text is written while the request runs.
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = story({"first ", "second"});
+        answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    ProgramOptions options;
+    options.interrupt_when = [](const std::string& out) { return out == "first second"; };
+    const ProgramResult result = afdctl(server, {"generate", "hi"}, options);
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_EQ(result.out, "first second\n");
+    EXPECT_THAT(result.err, HasSubstr("cancelled: "));
+    EXPECT_EQ(server.num_cancels(), 1u);
+}
+
+TEST(Afdctl, GenerateTakesIdsAndPrintsIdsAndLogprobs) {
+    MockAfdd server([](size_t, const Generate&) { return story({"a", "b"}); });
+    const ProgramResult result =
+        afdctl(server, {"generate", "--prompt-ids", "5,6,7", "--token-ids", "--logprobs"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.out, "ab\nprompt_ids 1 2 3\ntoken_ids 100 101\nlogprobs -0.5 -0.5\n");
+    const Generate sent = server.generates().at(0);
+    ASSERT_EQ(sent.token_ids().ids_size(), 3);
+    EXPECT_EQ(sent.token_ids().ids(2), 7u);
+}
+
+TEST(Afdctl, GenerateReadsStandardInput) {
+    MockAfdd server([](size_t, const Generate&) { return story({"x"}); });
+    ProgramOptions options;
+    options.input = "a long\nprompt";
+    EXPECT_EQ(afdctl(server, {"generate", "-"}, options).exit_code, 0);
+    EXPECT_EQ(server.generates().at(0).text(), "a long\nprompt");
+}
+
+TEST(Afdctl, GenerateJsonIsOneObject) {
+    MockAfdd server([](size_t, const Generate&) { return story({"\"quoted\" ", "\xc3\xa4"}); });
+    const ProgramResult result =
+        afdctl(server, {"--json", "generate", "hi", "--token-ids", "--logprobs"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(result.err, "");
+    const nlohmann::json object = nlohmann::json::parse(result.out);
+    EXPECT_EQ(object["text"], "\"quoted\" \xc3\xa4");
+    EXPECT_EQ(object["finish_reason"], "length");
+    EXPECT_EQ(object["num_output_tokens"], 2);
+    EXPECT_EQ(object["seed"], 4242);
+    EXPECT_EQ(object["token_ids"], nlohmann::json({100, 101}));
+    EXPECT_EQ(object["logprobs"], nlohmann::json({-0.5, -0.5}));
+}
+
+TEST(Afdctl, FailedRequestExitsWithOneAndKeepsTheText) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = story({"partial"});
+        answer.end = MockAnswer::End::kError;
+        return answer;
+    });
+    const ProgramResult result = afdctl(server, {"generate", "hi"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "partial\n");
+    EXPECT_EQ(result.err, "error: the mock is full\n");
+
+    const ProgramResult json = afdctl(server, {"generate", "hi", "--json"});
+    EXPECT_EQ(json.exit_code, 1);
+    const nlohmann::json object = nlohmann::json::parse(json.out);
+    EXPECT_EQ(object["error"]["code"], "resource exhausted");
+    EXPECT_EQ(object["error"]["message"], "the mock is full");
+}
+
+TEST(Afdctl, ServerDyingMidStreamIsAFailedRequest) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = story({"partial"});
+        answer.end = MockAnswer::End::kDisconnect;
+        return answer;
+    });
+    const ProgramResult result = afdctl(server, {"generate", "hi"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("closed by afdd before all answers came"));
+}
+
+TEST(Afdctl, GenerateTimeoutCancels) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer;
+        answer.end = MockAnswer::End::kNothing;
+        return answer;
+    });
+    const ProgramResult result = afdctl(server, {"generate", "hi", "--timeout", "0.05"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("had not ended after 50 ms"));
+}
+
+TEST(Afdctl, GenerateFlagsReachTheirFields) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult result = afdctl(server,
+                                        {"generate",
+                                         "hi",
+                                         "--repetition-penalty",
+                                         "1.5",
+                                         "--presence-penalty",
+                                         "-0.5",
+                                         "--frequency-penalty",
+                                         "0.25",
+                                         "--logit-bias",
+                                         "17:-2.5,3:100",
+                                         "--choice",
+                                         "2",
+                                         "--stop",
+                                         "a b",
+                                         "--stop",
+                                         "c",
+                                         "--include-stop",
+                                         "--stop-token-ids",
+                                         "5,6",
+                                         "--min-tokens",
+                                         "3",
+                                         "--top-logprobs",
+                                         "4",
+                                         "--special-tokens"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Generate sent = server.generates().front();
+    EXPECT_EQ(sent.sampling().repetition_penalty(), 1.5F);
+    EXPECT_EQ(sent.sampling().presence_penalty(), -0.5F);
+    EXPECT_EQ(sent.sampling().frequency_penalty(), 0.25F);
+    ASSERT_EQ(sent.sampling().logit_bias_size(), 2);
+    EXPECT_EQ(sent.sampling().logit_bias(0).token_id(), 17U);
+    EXPECT_EQ(sent.sampling().logit_bias(0).bias(), -2.5F);
+    EXPECT_EQ(sent.sampling().logit_bias(1).bias(), 100.0F);
+    EXPECT_EQ(sent.sampling().choice(), 2U);
+    EXPECT_THAT(sent.stop(), ElementsAre("a b", "c"));
+    EXPECT_TRUE(sent.include_stop_str_in_output());
+    EXPECT_THAT(sent.stop_token_ids(), ElementsAre(5, 6));
+    EXPECT_EQ(sent.min_tokens(), 3U);
+    EXPECT_EQ(sent.top_logprobs(), 4U);
+    EXPECT_TRUE(sent.keep_special_tokens());
+}
+
+// Goal: a number reaches its field as it was written, or is refused. Oracle: the largest seed, and
+// digits that another base would read differently.
+TEST(Afdctl, SeedsAreDecimalAndOf64Bits) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "18446744073709551615"}).exit_code, 0);
+    EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "010"}).exit_code, 0);
+    ASSERT_EQ(server.generates().size(), 2u);
+    EXPECT_EQ(server.generates().at(0).sampling().seed(), UINT64_MAX);
+    EXPECT_EQ(server.generates().at(1).sampling().seed(), 10u);
+}
+
+// Goal: a list of ids ends where its word ends. Oracle: the prompt behind it.
+TEST(Afdctl, AListOfIdsLeavesThePromptAlone) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult result =
+        afdctl(server, {"generate", "--stop-token-ids", "5,6", "--stop-token-ids", "7", "42"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Generate sent = server.generates().at(0);
+    EXPECT_THAT(sent.stop_token_ids(), ElementsAre(5, 6, 7));
+    EXPECT_EQ(sent.text(), "42");
+}
+
+TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const ProgramResult result = afdctl(server, {"generate", "hi", "--resumable", "--keep", "1.5"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(server.generates().front().resumable_ms(), 1500U);
+    EXPECT_THAT(result.err,
+                ::testing::StartsWith("resume with: afdctl generate --resume mock_id\n"));
+    const ProgramResult json = afdctl(server, {"--json", "generate", "hi", "--resumable"});
+    EXPECT_EQ(nlohmann::json::parse(json.out)["resume_id"], "mock_id");
+    EXPECT_EQ(server.generates().back().resumable_ms(), 60'000U);
+    EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("resume with"), std::string::npos);
+}
+
+// Goal: whoever broke off can go on exactly where he is. Method: a stream that breaks behind three
+// chunks. Oracle: their number.
+TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
+    MockAfdd server([](size_t, const Generate&) {
+        MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(0));
+        answer.end = MockAnswer::End::kError;
+        return answer;
+    });
+    const ProgramResult broken = afdctl(server, {"generate", "hi", "--resumable"});
+    EXPECT_NE(broken.exit_code, 0);
+    EXPECT_THAT(broken.err, HasSubstr("3 chunks have come: resume with --received 3\n"));
+    EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("chunks have come"), std::string::npos);
+}
+
+// Goal: the command that is printed reaches the same afdd, also from a shell without this one's
+// variables. Oracle: the way that led to the mock, by flag or by variable.
+TEST(Afdctl, ResumableNamesTheAfddThatHasIt) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); }, "demo");
+    const std::string command = "resume with: afdctl generate --resume mock_id";
+    const std::vector<std::string> words = {"generate", "hi", "--resumable"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), words.begin(), words.end());
+        return more;
+    };
+    EXPECT_THAT(afdctl(server, with({"--instance", "demo"})).err,
+                ::testing::StartsWith(command + " --instance demo\n"));
+    EXPECT_THAT(afdctl(server, with({"--socket", server.socket_path()})).err,
+                ::testing::StartsWith(command + " --socket " + server.socket_path() + "\n"));
+    ProgramOptions options;
+    options.environment = {"AFD_INSTANCE=demo"};
+    EXPECT_THAT(afdctl(server, words, options).err,
+                ::testing::StartsWith(command + " --instance demo\n"));
+    options.environment = {"AFD_SOCKET=" + server.socket_path()};
+    EXPECT_THAT(afdctl(server, words, options).err,
+                ::testing::StartsWith(command + " --socket " + server.socket_path() + "\n"));
+
+    MockAfdd plain([](size_t, const Generate&) { return MockAnswer(); });
+    options.environment = {"AFD_SOCKET=/nowhere/x.sock"};
+    EXPECT_THAT(afdctl(plain, with({"--instance", "default"}), options).err,
+                ::testing::StartsWith(command + " --instance default\n"));
+}
+
+}  // namespace
+}  // namespace afd::client
