@@ -48,8 +48,7 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
         "--resumable", options.resumable, "Print an id, and go on for 60 s if this is killed");
     command.add_option("--keep", options.keep_s, "With --resumable: keep it this long")
         ->check(CLI::Range(0.001, 86400.0).description(""))
-        ->type_name("SECONDS")
-        ->capture_default_str();
+        ->type_name("SECONDS");
     command
         .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
         ->type_name("ID");
@@ -88,9 +87,9 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
         mark_seldom(*command, seldom);
     }
     command->footer(
-        "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N, "
-        "--special-tokens, --prompt-logprobs, --top-logprobs N, --keep SECONDS, "
-        "--received CHUNKS\n"
+        "Also: --prompt-ids ID,..., --stop-token-ids ID,..., --include-stop, --choice N,\n"
+        "      --special-tokens, --prompt-logprobs, --top-logprobs N, --keep SECONDS=60,\n"
+        "      --received CHUNKS\n"
         "Example: afdctl generate \"Once upon a time\" --max-tokens 50 --seed 7");
     return command;
 }
@@ -209,7 +208,7 @@ CLI::App* add_resize(CLI::App& app, ResizeOptions& options) {
         ->type_name("N");
     command->add_flag("--stop-first",
                       options.stop_first,
-                      "End those that serve before: needs less memory, and requests stand still");
+                      "End the old ones first: needs less memory, but requests stand still");
     add_timeout(*command, options.timeout_s, "Give up waiting; the resize goes on");
     command->footer("Requests go on with the same tokens. Example: afdctl resize --ffn 2");
     return command;
@@ -233,7 +232,8 @@ CLI::App* add_drain(CLI::App& app, LifecycleOptions& options) {
 
 CLI::App* add_stop(CLI::App& app, LifecycleOptions& options) {
     CLI::App* command = add_command(app, "stop", "Drain, then let afdd exit");
-    command->add_flag("!--no-wait", options.wait, "Do not wait until afdd has exited");
+    command->add_flag_callback(
+        "--no-wait", [&options] { options.wait = false; }, "Do not wait until afdd has exited");
     add_timeout(*command, options.timeout_s, "Give up waiting; afdd goes on stopping");
     return command;
 }
@@ -275,6 +275,7 @@ int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
 
 // What is wrong with the options of generate together; empty: nothing.
 std::string misuse_of(const GenerateOptions& options) {
+    if (options.keep_s && !options.resumable) return "--keep is for --resumable; give both";
     const bool has_prompt = !options.prompt.empty() || !options.prompt_ids.empty();
     if (!options.resume_id.empty()) {
         if (has_prompt) return "--resume goes on with a request that has its prompt; give none";

@@ -32,12 +32,14 @@ struct GenerateOptions {
     bool prompt_logprobs = false;
     bool ignore_eos = false;
     bool resumable = false;
-    double keep_s = 60;     // With `resumable`.
-    std::string resume_id;  // Instead of a prompt.
+    std::optional<double> keep_s;  // With `resumable`; nothing: kKeepS.
+    std::string resume_id;         // Instead of a prompt.
     // Of it: a token each, and in front of them those of prompt logprobs.
     uint64_t received_chunks = 0;
     double timeout_s = 600;
 };
+
+inline constexpr double kKeepS = 60;
 
 struct StatusOptions {
     bool watch = false;

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "clients/afdctl/command.h"
 #include "clients/exit_code.h"
@@ -40,7 +41,8 @@ Generate to_message(const GenerateOptions& options) {
     request.set_prompt_logprobs(options.prompt_logprobs);
     request.set_ignore_eos(options.ignore_eos);
     if (options.resumable) {
-        request.set_resumable_ms(static_cast<uint32_t>(to_milliseconds(options.keep_s).count()));
+        const auto kept = to_milliseconds(options.keep_s.value_or(kKeepS));
+        request.set_resumable_ms(static_cast<uint32_t>(kept.count()));
     }
     return request;
 }
@@ -60,6 +62,15 @@ void print_received(uint64_t num_chunks) {
                  "%llu chunks have come: resume with --received %llu\n",
                  static_cast<unsigned long long>(num_chunks),
                  static_cast<unsigned long long>(num_chunks));
+}
+
+// afdd names the field of the protocol; here it has a flag.
+afd::Error in_words_of_flags(afd::Error error) {
+    constexpr std::string_view kField = "received_chunks = ";
+    if (error.message.starts_with(kField)) {
+        error.message.replace(0, kField.size(), "--received ");
+    }
+    return error;
 }
 
 Result<Generation> generate_or_resume(Client& client,
@@ -187,7 +198,8 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
     if (line_is_open) std::cout << "\n";
     std::cout << std::flush;
     if (!result.ok()) {
-        const int code = report_failure(common, result.error(), !client->is_silent());
+        const int code =
+            report_failure(common, in_words_of_flags(result.error()), !client->is_silent());
         if (options.resumable || !options.resume_id.empty()) print_received(num_chunks);
         return cancellation.requested() ? kExitInterrupted : code;
     }

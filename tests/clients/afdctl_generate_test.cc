@@ -243,6 +243,16 @@ TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
     EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("chunks have come"), std::string::npos);
 }
 
+TEST(Afdctl, AResumeThatIsAheadIsToldInWordsOfItsFlag) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.refuse_resumes(
+        {Code::kInvalidArgument, "received_chunks = 4000: the request has made 900 so far"});
+    const ProgramResult result =
+        afdctl(server, {"generate", "--resume", "abc", "--received", "4000"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("error: --received 4000: the request has made 900 so far\n"));
+}
+
 // Goal: the command that is printed reaches the same afdd, also from a shell without this one's
 // variables. Oracle: the way that led to the mock, by flag or by variable.
 TEST(Afdctl, ResumableNamesTheAfddThatHasIt) {

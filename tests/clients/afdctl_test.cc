@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "tests/clients/afdctl_run.h"
 #include "tests/clients/example_status.h"
@@ -336,6 +337,8 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "hi", "--resume", "abc"}, "--resume goes on with a request that has its"},
         {{"generate", "--resume", "abc", "--resumable"}, "is resumable already"},
         {{"generate", "hi", "--received", "3"}, "--received is for --resume"},
+        {{"generate", "hi", "--keep", "5"}, "--keep is for --resumable; give both"},
+        {{"generate", "--resume", "abc", "--keep", "60"}, "--keep is for --resumable; give both"},
         {{"generate", "hi", "--logit-bias", "3"}, "3 is not ID:BIAS"},
         {{"generate", "hi", "--seed", "-1"}, "--seed: '-1' must be a whole number from 0 to "},
         {{"generate", "hi", "--seed", "18446744073709551616"}, "from 0 to 18446744073709551615"},
@@ -376,7 +379,34 @@ TEST(Afdctl, HelpFitsAScreenAndHasExamplesAndExitCodes) {
         const ProgramResult result = afdctl(server, arguments);
         EXPECT_EQ(result.exit_code, 0);
         EXPECT_THAT(result.out, HasSubstr("Example"));
-        EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 33) << result.out;
+    }
+    for (const std::string command : {"",
+                                      "generate",
+                                      "status",
+                                      "top",
+                                      "metrics",
+                                      "context",
+                                      "trace",
+                                      "doctor",
+                                      "cluster",
+                                      "restart-worker",
+                                      "drain-worker",
+                                      "resize",
+                                      "upgrade",
+                                      "drain",
+                                      "stop"}) {
+        std::vector<std::string> arguments = {"--help"};
+        if (!command.empty()) arguments.insert(arguments.begin(), command);
+        std::istringstream help(afdctl(server, arguments).out);
+        std::string line;
+        int num_lines = 0;
+        while (std::getline(help, line)) {
+            EXPECT_LE(line.size(), 100u) << command << ": " << line;
+            EXPECT_EQ(line.find("{false}"), std::string::npos) << command << ": " << line;
+            ++num_lines;
+        }
+        EXPECT_GE(num_lines, 5) << command;
+        EXPECT_LE(num_lines, 36) << command;
     }
     EXPECT_THAT(afdctl(server, {"--help"}).out, HasSubstr("Exit codes: 0 ok, 1 request failed"));
     const std::string doctor = afdctl(server, {"doctor", "--help"}).out;

@@ -150,6 +150,10 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
             return send_done(peer_id, id);
         case client::Request::kResize:
             return resize(peer_id, request);
+        case client::Request::kResume:
+            response.mutable_error()->set_code(static_cast<uint32_t>(resume_error_.code));
+            response.mutable_error()->set_message(resume_error_.message);
+            return send(peer_id, response);
         case client::Request::kUpgrade:
             return upgrade(peer_id, id);
         case client::Request::kContext:

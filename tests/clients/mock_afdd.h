@@ -76,6 +76,8 @@ class MockAfdd {
     void close_after_contexts(size_t count) { num_contexts_max_ = count; }
     // As for set_status(): no client gets a trace; else each gets an event of attention 0.
     void refuse_traces() { refuses_traces_ = true; }
+    // As for set_status(): what a Resume is answered.
+    void refuse_resumes(afd::Error error) { resume_error_ = std::move(error); }
     // As for set_status(): a trace has no event.
     void be_idle() { is_idle_ = true; }
     // As for set_status(): a Stop is answered, and nothing ends.
@@ -139,6 +141,7 @@ class MockAfdd {
     bool keeps_worker_states_ = false;
     size_t num_contexts_max_ = SIZE_MAX;
     bool refuses_traces_ = false;
+    afd::Error resume_error_{Code::kNotFound, "the mock keeps nothing"};
     bool is_idle_ = false;
     bool stays_when_stopped_ = false;
     std::string cut_off_;
