@@ -13,6 +13,7 @@
 #include "clients/exit_code.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
+#include "proto/usage_error.h"
 
 namespace afd::client {
 namespace {
@@ -157,7 +158,7 @@ std::optional<int> parse_command_line(CLI::App& app,
         return kExitOk;
     } catch (const CLI::ParseError& error) {
         report({Code::kInvalidArgument,
-                std::string(error.what()) + " (see " + app.get_name() + " --help)"});
+                usage_error(error.what()) + " (see " + app.get_name() + " --help)"});
         return kExitUsage;
     }
     // The parse lets unknown words through, so that this message can suggest the one that was

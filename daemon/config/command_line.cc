@@ -12,6 +12,7 @@
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/version.h"
 #include "proto/did_you_mean.h"
+#include "proto/usage_error.h"
 
 namespace afd::daemon {
 
@@ -74,6 +75,13 @@ std::string explain_extra(const std::string& extra) {
     return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
 }
 
+// Of what was parsed; empty: nothing.
+std::string misuse_of(const CLI::App& app, const CommandLine& line) {
+    if (!app.remaining().empty()) return explain_extra(app.remaining().front());
+    if (line.json && !line.doctor) return "--json is for --doctor; give both (see afdd --help)";
+    return "";
+}
+
 }  // namespace
 
 std::string program_directory() {
@@ -131,12 +139,11 @@ std::optional<CommandLine> parse_command_line(int argc,
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        const int status = app.exit(error);
-        *exit_code = static_cast<int>(status == 0 ? ExitCode::kOk : ExitCode::kUsage);
+        *exit_code = end_parse(app, error, "afdd", static_cast<int>(ExitCode::kUsage));
         return std::nullopt;
     }
-    if (!app.remaining().empty()) {
-        std::fprintf(stderr, "afdd: %s\n", explain_extra(app.remaining().front()).c_str());
+    if (const std::string misuse = misuse_of(app, line); !misuse.empty()) {
+        std::fprintf(stderr, "afdd: %s\n", misuse.c_str());
         *exit_code = static_cast<int>(ExitCode::kUsage);
         return std::nullopt;
     }

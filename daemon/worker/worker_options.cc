@@ -6,6 +6,7 @@
 
 #include "daemon/program/version.h"
 #include "proto/socket_path.h"
+#include "proto/usage_error.h"
 
 namespace afd::daemon {
 
@@ -43,8 +44,7 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        // --help and --version end with 0.
-        *exit_code = app.exit(error) == 0 ? 0 : 2;
+        *exit_code = end_parse(app, error, program, 2);
         return std::nullopt;
     }
     if (options.control_socket.empty()) {

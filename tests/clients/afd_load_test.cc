@@ -335,7 +335,7 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         {{"--duration", "25h"},
          "--duration '25h': must be a time from 1ms to 24h as 500ms, 5s, 2m or 1h"},
         {{"--duration", "5d"}, "--duration '5d': must be a time from 1ms to 24h"},
-        {{"--duration", "5s", "--requests", "3"}, "excludes"},
+        {{"--duration", "5s", "--requests", "3"}, "exclude each other; give one"},
         {{"--rate", "1000000", "--duration", "24h"},
          "--rate 1e+06 for --duration 24h is 8.64e+10 requests: at most 100000000 are sent in a "
          "level"},

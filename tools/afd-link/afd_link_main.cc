@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/usage_error.h"
 #include "tools/afd-link/link_emulator.h"
 
 namespace afd {
@@ -125,7 +126,7 @@ int main_with(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : kExitUsage;
+        return end_parse(app, error, "afd-link", kExitUsage);
     }
     return run(options);
 }

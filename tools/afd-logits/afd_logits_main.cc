@@ -23,6 +23,7 @@
 #include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
+#include "proto/usage_error.h"
 
 namespace afd {
 namespace {
@@ -199,7 +200,7 @@ int main_with(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : kExitUsage;
+        return end_parse(app, error, "afd-logits", kExitUsage);
     }
     const Result<> result = run(options);
     if (result.ok()) return 0;

@@ -10,6 +10,7 @@
 #include "calls/describe.h"
 #include "calls/registry.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
+#include "proto/usage_error.h"
 #include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/run_command.h"
 #include "tools/afd-op/unknown_words.h"
@@ -88,8 +89,7 @@ int main(int argc, char** argv) {
                                    dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
         const std::optional<Error> unknown = may_be_a_slip ? unknown_word(app) : std::nullopt;
         if (unknown) return print_error(*unknown);
-        // CLI11 has codes of its own; 0 is the help that was asked for.
-        return app.exit(error) == 0 ? EXIT_SUCCESS : kExitUsage;
+        return end_parse(app, error, "afd-op", kExitUsage);
     }
     if (list_command->parsed()) return list();
     if (matrix_command->parsed()) {

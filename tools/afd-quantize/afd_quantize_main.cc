@@ -24,6 +24,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
+#include "proto/usage_error.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-quantize/kv_scales.h"
 #include "tools/afd-quantize/perplexity.h"
@@ -472,7 +473,7 @@ int main_with(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : kExitUsage;
+        return end_parse(app, error, "afd-quantize", kExitUsage);
     }
     if (const std::string misuse = misuse_of(options); !misuse.empty()) {
         fmt::print(stderr, "afd-quantize: {}\n", misuse);
