@@ -92,6 +92,23 @@ TEST(Service, TheFirstSignalBehindAStopDrains) {
     EXPECT_EQ(instance.wait_exit(), 0);
 }
 
+// Goal: who stops an instance hears what that cost. Method: a request that cannot go on, and little
+// time to drain. Oracle: what afdctl says, and the exit code of afdd.
+TEST(Service, StopSaysHowManyRequestsWereCutOff) {
+    Instance instance(
+        {"--attention-workers", "1", "--ffn-workers", "1", "--drain-timeout-ms", "200"});
+    instance.wait_ready();
+    BackgroundGeneration background(instance, long_request(600));
+    background.stop_amid(5, instance.worker_pids("ffn").at(0));
+    const Outcome stopped = run_program({program("afdctl"), "stop", "--instance", instance.name()},
+                                        instance.runtime_directory());
+    EXPECT_EQ(stopped.exit_status, 1);
+    EXPECT_THAT(stopped.output,
+                HasSubstr("afdd has stopped, but 1 request had not finished, and was cut off"));
+    EXPECT_FALSE(background.finish().ok());
+    EXPECT_EQ(instance.wait_exit(), 6);
+}
+
 // Goal: behind `afdctl stop` another afdd may have the name at once. Oracle: the kernel's word
 // about the process, which is a zombie or gone.
 TEST(Service, StopReturnsWhenAfddHasEnded) {
