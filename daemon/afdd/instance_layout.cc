@@ -9,7 +9,6 @@
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
-#include "daemon/worker/worker_setup.h"
 #include "schedule/dispatch/lost_ranks.h"
 #include "schedule/plugin/plugin_library.h"
 
