@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "schedule/ucx/ucx_crash_handlers.h"
 #include "schedule/ucx/ucx_dispatch.h"
 #include "schedule/ucx/ucx_return.h"
 
@@ -61,6 +62,7 @@ Result<std::unique_ptr<schedule::ReturnTransport>> returns_over_ucx(const Worker
 }  // namespace
 
 void use_ucx() {
+    schedule::remove_ucx_crash_handlers();
     set_ucx_ends({.dispatch = dispatch_over_ucx, .returns = returns_over_ucx});
 }
 

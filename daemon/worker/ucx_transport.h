@@ -8,7 +8,8 @@
 
 namespace afd::daemon {
 
-// Lets attach_dispatch() and attach_returns() do what a Welcome with UCX asks for. Call it first.
+// Lets attach_dispatch() and attach_returns() do what a Welcome with UCX asks for, and removes the
+// crash handlers that UCX has installed, whatever the transport. Call it first.
 void use_ucx();
 
 }  // namespace afd::daemon

@@ -4,9 +4,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
-
-#include <csignal>
 
 #include "proto/failure.h"
 
@@ -17,22 +14,9 @@ Error ucx_error(const char* call, ucs_status_t status) {
     return unavailable("UCX: {}: {}", with(call, reason));
 }
 
-namespace {
-
-void set_up_library() {
+Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
     // A path that fails is an ordinary event here, and told by those who use it.
     ucs_global_opts_set_value("LOG_LEVEL", "fatal");
-    // A crash ends the process at once. UCX would print a trace first, for which it allocates: a
-    // thread that crashed while it held the allocator's lock would stay in there for ever, and the
-    // others would go on.
-    ucs_global_opts_set_value("HANDLE_ERRORS", "none");
-    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) ucs_debug_disable_signal(signal);
-}
-
-}  // namespace
-
-Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
-    set_up_library();
     ucp_config_t* options = nullptr;
     // AFD_UCX_X of the environment wins over UCX_X, and what is set here over both.
     ucs_status_t status = ucp_config_read("AFD", nullptr, &options);

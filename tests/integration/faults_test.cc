@@ -13,6 +13,7 @@
 #include <bit>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -174,6 +175,21 @@ TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBit
     EXPECT_EQ(instance.status().shared_experts(), GetParam().shared_experts);
     EXPECT_EQ(instance.status().dispatch_dtype(), GetParam().dispatch_dtype);
     EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: a crash ends a worker at once, and no library's handler says or allocates anything before.
+// Oracle: each line of the log of afdd and its workers is one that they write themselves.
+TEST(Faults, ACrashSaysNothingOfItsOwn) {
+    Instance instance({"--log-format", "json"});
+    instance.wait_ready();
+    for (const char* role : {"ffn", "attention"}) instance.replace_worker(role, 0, SIGSEGV);
+    EXPECT_EQ(instance.stop(), 0);
+    std::istringstream lines(instance.log());
+    size_t num_lines = 0;
+    for (std::string line; std::getline(lines, line); ++num_lines) {
+        EXPECT_TRUE(line.starts_with('{')) << line;
+    }
+    EXPECT_GT(num_lines, 0U);
 }
 
 TEST(Faults, NothingIsLeftAfterATermSignalOrCtrlC) {
