@@ -60,8 +60,8 @@ class HttpExchange {
 
     // A resumed one: all that was said before has been said again just now; what comes is new.
     bool has_caught_up() const { return num_missing_ == 0; }
-    // After that: whether there are the events that the client says it has.
-    bool reaches_client() const { return !numbers_->is_behind_client(); }
+    // After that, or at its end: whether there are the events that the client says it has.
+    bool reaches_client() const { return !numbers_ || !numbers_->is_behind_client(); }
     void go_on() { num_missing_.reset(); }
 
     // What the client is to read of `events`: of a resumable stream those that it does not

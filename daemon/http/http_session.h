@@ -111,6 +111,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void submit();
     void resume(const HttpRequest& request);
     void go_on();
+    void refuse_place(std::string_view why);
     void begin_stream();
     void stream(std::string_view events);
     void finish();

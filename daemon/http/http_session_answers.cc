@@ -226,13 +226,17 @@ void HttpSession::go_on() {
         begin_stream();
         return;
     }
-    timer_.stop();
-    exchange_.reset();
     // Its end gives the request back.
     frame_.closes = true;
-    respond(HttpResponse::of(bad_field(
-        "Last-Event-ID",
-        fmt::format("Last-Event-ID = {}: the stream has no such event yet", num_received_))));
+    refuse_place("the stream has no such event yet");
+}
+
+void HttpSession::refuse_place(std::string_view why) {
+    timer_.stop();
+    exchange_.reset();
+    events_ = std::string();
+    respond(HttpResponse::of(
+        bad_field("Last-Event-ID", fmt::format("Last-Event-ID = {}: {}", num_received_, why))));
 }
 
 void HttpSession::begin_stream() {
@@ -262,6 +266,10 @@ void HttpSession::finish() {
     if (is_stream) {
         answer.append_last_events(events_);
         stream(events_);
+        if (!exchange_->reaches_client()) {
+            refuse_place("the stream has ended, and has no such event");
+            return;
+        }
         begin_stream();
         append_stream_end(frame_, socket_.output());
         is_ending_ |= frame_.closes;

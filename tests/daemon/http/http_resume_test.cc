@@ -94,6 +94,12 @@ TEST_F(HttpResumeTest, BothPartsAreTheWholeStream) {
     const Answer nothing = next(*third);
     EXPECT_EQ(nothing.status, 200);
     EXPECT_EQ(nothing.body, "");
+    resume(*third, name, "10");
+    const Answer beyond = next(*third);
+    EXPECT_EQ(beyond.status, 400);
+    EXPECT_THAT(beyond.body, HasSubstr("Last-Event-ID = 10: the stream has ended"));
+    resume(*third, name, "8");
+    EXPECT_EQ(next(*third).body, "id: 9\ndata: [DONE]\n\n") << "it is kept, and so is the client";
 }
 
 TEST_F(HttpResumeTest, HalfACharacterIsNotLost) {
