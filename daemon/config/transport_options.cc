@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <netinet/in.h>
+
+#include <arpa/inet.h>
+
 #include "daemon/config/choice_member.h"
 #include "daemon/config/option_topics.h"
 #include "model/tokenizer/utf8.h"
@@ -11,6 +15,17 @@ namespace {
 Result<> check_ucx_text(const std::string& value) {
     if (model::is_valid_utf8(value)) return {};
     return Error{Code::kInvalidArgument, "must be UTF-8"};
+}
+
+Result<> check_ucx_host(const std::string& value) {
+    AFD_TRY(check_ucx_text(value));
+    in6_addr address{};
+    for (const int family : {AF_INET, AF_INET6}) {
+        if (::inet_pton(family, value.c_str(), &address) == 1) return {};
+    }
+    return Error{Code::kInvalidArgument,
+                 "must be an address of this host, as in 10.0.0.1 or fd00::1; names are not looked "
+                 "up"};
 }
 
 }  // namespace
@@ -41,7 +56,7 @@ std::vector<ConfigOption> transport_options() {
          .default_text = "127.0.0.1",
          .unit = "",
          .description = "transport = ucx: address of this host at which FFN workers listen",
-         .check = check_ucx_text},
+         .check = check_ucx_host},
         {.name = "ucx_neighbours",
          .member = choice<&C::ucx_neighbours>(),
          .default_text = "memory",

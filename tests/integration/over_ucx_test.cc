@@ -254,7 +254,7 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
     EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-transports", "pigeon"}),
                 HasSubstr("UCX has no transport 'pigeon' on device"));
     EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "nowhere"}),
-                HasSubstr("'nowhere' is no address of a host: give it as in"));
+                HasSubstr("ucx_host = 'nowhere': must be an address of this host"));
 }
 
 }  // namespace

@@ -396,6 +396,21 @@ TEST(Config, TextsThatWorkersAreToldMustBeUtf8) {
     }
 }
 
+// A worker could say it only once it runs, as a failure of its own.
+TEST(Config, TheHostOfUcxIsAnAddress) {
+    for (const char* wrong : {"foo", "", "10.0.0", "10.0.0.1:80", "[::1]"}) {
+        ConfigSources sources = with_model();
+        sources.flags["ucx_host"] = wrong;
+        EXPECT_THAT(error_of(sources), HasSubstr("must be an address of this host")) << wrong;
+    }
+    for (const char* right : {"10.0.0.1", "fd00::1", "::1"}) {
+        ConfigSources sources = with_model();
+        sources.flags["ucx_host"] = right;
+        const Result<ResolvedConfig> resolved = resolve_config(sources);
+        EXPECT_TRUE(resolved.ok()) << resolved.error().message;
+    }
+}
+
 TEST(DidYouMean, SuggestsOnlyNearWords) {
     const std::vector<std::string> words = {"gather", "any", "all"};
     EXPECT_EQ(nearest_word("gathr", words), "gather");
