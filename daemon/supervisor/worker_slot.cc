@@ -351,8 +351,8 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
         log::info("{} (pid {}) ended: run_flag is 0", name_, pid);
         return;
     }
-    const char* during = ending.was_ready ? "" : " before it was ready";
-    log::error("{} (pid {}) {}{}", name_, pid, ending.reason, during);
+    const char* during = ending.was_ready ? "" : ", before it was ready:";
+    log::error("{} (pid {}){} {}", name_, pid, during, ending.reason);
 }
 
 void WorkerSlot::forget_process() {
@@ -367,7 +367,6 @@ void WorkerSlot::forget_process() {
 
 void WorkerSlot::after_end(const Ending& ending) {
     if (shutting_down_) return;
-    const std::string why = name_ + " " + ending.reason;
     if (halted_) {
         if (is_to_run_) resume();
     } else if (ending.was_settled) {
@@ -375,9 +374,12 @@ void WorkerSlot::after_end(const Ending& ending) {
         start_later();
     } else if (ending.was_ready) {
         dies_when_ready_ = true;
-        count_failure(why + " as soon as it was ready", false, schedule::ExecutionLog::kDeadly);
+        // In front, because the reason can end with what the worker says.
+        count_failure(name_ + ", as soon as it was ready: " + ending.reason,
+                      false,
+                      schedule::ExecutionLog::kDeadly);
     } else {
-        count_failure(why, ending.cannot_mend);
+        count_failure(name_ + " " + ending.reason, ending.cannot_mend);
     }
 }
 

@@ -82,7 +82,7 @@ TEST_F(ServiceTest, AWorkerThatDiesAsSoonAsItIsReadyIsAFailure) {
     start_and_lose("ffn", 0, "AFD_FAKE_DIE");
     ASSERT_TRUE(wait_for_service("failed"));
     EXPECT_THAT(status().reason(),
-                HasSubstr("ffn worker 0 killed by signal 6 (Aborted) as soon as it was ready"));
+                HasSubstr("ffn worker 0, as soon as it was ready: killed by signal 6 (Aborted)"));
     EXPECT_GE(worker("ffn", 0).num_restarts(), 3U) << "R11 ends what kills three workers";
     EXPECT_FALSE(run_for(loop_, 300, [&] { return status().state() != "failed"; }));
     cannot_start_.reset();

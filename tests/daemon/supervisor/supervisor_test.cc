@@ -256,6 +256,20 @@ TEST_F(SupervisorTest, RefusedVisitorsAreALineNowAndThen) {
     EXPECT_LT(num_lines_with("refused a worker connection", lines), kVisitors);
 }
 
+// What the worker says is a sentence of its own, and nothing is put behind it.
+TEST_F(SupervisorTest, AWorkerThatFailsBeforeItIsReadyHasTheLastWord) {
+    const ScopedVariable fail("AFD_FAKE_FAIL", "no memory; configure fewer tokens");
+    set_log_level("error");
+    testing::internal::CaptureStderr();
+    start();
+    EXPECT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    const std::string lines = testing::internal::GetCapturedStderr();
+    set_log_level("off");
+    EXPECT_THAT(lines,
+                HasSubstr("), before it was ready: exited with status 1: no memory; "
+                          "configure fewer tokens\n"));
+}
+
 TEST_F(SupervisorTest, WorkerThatCrashesAtEveryStartIsGivenUp) {
     const ScopedVariable crash("AFD_FAKE_CRASH", "1");
     start();
