@@ -126,6 +126,14 @@ void print_done(const CommonOptions& common, const std::string& name, const std:
     }
 }
 
+// A hint; the workers are drained whatever comes of it.
+void warn_if_halted(Client& client) {
+    const Result<Status> status = client.status(Client::kReplyTimeout, &interrupt_cancellation());
+    if (!status.ok() || status.value().state() != "halted") return;
+    std::cerr << "warning: nobody is served now, and requests wait: " << status.value().reason()
+              << std::endl;
+}
+
 int run(const CommonOptions& common, const WorkerOptions& options, bool comes_back) {
     auto workers = named_workers(options);
     if (!workers.ok()) return report_failure(common, workers.error(), false);
@@ -144,6 +152,7 @@ int run(const CommonOptions& common, const WorkerOptions& options, bool comes_ba
         if (!done.ok()) return report_failure(common, done.error(), !client->is_silent());
         print_done(common, one.name(), comes_back ? "restarted" : "drained");
     }
+    if (!comes_back) warn_if_halted(*client);
     return kExitOk;
 }
 

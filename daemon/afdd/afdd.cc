@@ -369,6 +369,9 @@ void Afdd::on_service(const ServiceState& state) {
         case ServiceState::Level::kReady:
             log::info("all workers can start again");
             return;
+        case ServiceState::Level::kHalted:
+            log::warn("nobody is served, requests wait: {}", state.reason);
+            return;
         case ServiceState::Level::kDegraded:
             log::error("degraded: {}", state.reason);
             return;

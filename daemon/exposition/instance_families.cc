@@ -6,7 +6,7 @@
 namespace afd::daemon {
 namespace {
 
-constexpr const char* kStates[] = {"starting", "ready", "draining", "degraded", "failed"};
+constexpr const char* kStates[] = {"starting", "ready", "draining", "degraded", "halted", "failed"};
 
 using WorkerValue = double (*)(const client::Worker&);
 

@@ -27,6 +27,8 @@ const char* state_name(ServiceState::Level level) {
             return "ready";
         case ServiceState::Level::kDegraded:
             return "degraded";
+        case ServiceState::Level::kHalted:
+            return "halted";
         case ServiceState::Level::kFailed:
             return "failed";
     }

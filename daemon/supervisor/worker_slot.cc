@@ -52,6 +52,10 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
       end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
       is_tried_for_ever_(settings_.has_predecessors || !settings_.host.empty()) {}
 
+std::string WorkerSlot::short_name() const {
+    return role_name(settings_.role) + std::to_string(settings_.index);
+}
+
 void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
     if (is_hindered()) return;
@@ -94,8 +98,8 @@ Result<> WorkerSlot::take(ControlChannel& channel, const control::Hello& hello, 
     if (halted_) {
         // Refused and not told to end: its parent learns why, and how to have it back.
         return failed_precondition(
-            "run_flag of {0}{1} is 0; set it with afdctl context --worker {0}{1} --set-run-flag 1",
-            with(role_name(settings_.role), settings_.index));
+            "run_flag of {0} is 0; set it with afdctl context --worker {0} --set-run-flag 1",
+            with(short_name()));
     }
     // The pid is the kernel's word about the socket, so a slot that afdd fills cannot be taken by
     // another process of this user.
@@ -271,7 +275,10 @@ void WorkerSlot::halt() {
     num_failures_ = 0;
     dies_when_ready_ = false;
     if (process_ != nullptr) {
-        log::info("{}: run_flag is 0, it ends", name_);
+        log::info(
+            "{} is to end and to stay away (drain-worker, restart-worker or context set its "
+            "run_flag to 0)",
+            name_);
         end_timer_.start(kEndTimeoutMs);
         tell_to_end();
     }
@@ -282,7 +289,7 @@ void WorkerSlot::resume() {
     // While the old process lives the slot stays halted; at its end it is resumed.
     if (!halted_ || process_ != nullptr) return;
     halted_ = false;
-    log::info("{}: run_flag is set again", name_);
+    log::info("{} may run again (restart-worker or context set its run_flag to 1)", name_);
     listener_.on_worker_halted(*this);
     start();
 }

@@ -146,6 +146,8 @@ class WorkerSlot {
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
     // "attention worker 1", "ffn worker 0".
     const std::string& name() const { return name_; }
+    // As commands name it: "attention1", "ffn0".
+    std::string short_name() const;
     // Why this worker, which was ready once or is of another host, cannot start: start_attempts
     // failures in a row, one that no further attempt can mend, or what hinders it; without spawn it
     // says who has to start it. A death within kSettleMs of being ready is a failure too, but R11's

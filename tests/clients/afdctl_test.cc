@@ -205,6 +205,20 @@ TEST_F(RestartWorker, EndsItAndLetsAnotherTakeItsPlace) {
     EXPECT_THAT(server_.run_flags(), ElementsAre(false, true));
 }
 
+// Who takes the last one away hears what that means, and is not refused.
+TEST_F(RestartWorker, ADrainThatLeavesNobodyToServeSaysSo) {
+    EXPECT_EQ(afdctl(server_, {"drain-worker", "--worker", "attention0"}).err, "");
+    Status halted = example_status();
+    halted.set_state("halted");
+    halted.set_reason("attention worker 0 is halted");
+    server_.set_status(halted);
+    const ProgramResult result = afdctl(server_, {"drain-worker", "--worker", "attention0"});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_EQ(result.out, "attention0 drained\n");
+    EXPECT_EQ(result.err,
+              "warning: nobody is served now, and requests wait: attention worker 0 is halted\n");
+}
+
 // Goal: a restart that is given up leaves no worker away. Method: the worker does not end, and the
 // time is over, or a signal comes. Oracle: the run_flags that the mock was given.
 TEST_F(RestartWorker, ThatIsGivenUpSetsTheFlagAgainAndSaysSo) {

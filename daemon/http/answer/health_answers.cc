@@ -50,6 +50,7 @@ HttpResponse answer_ready(const client::Status& status) {
             "afdd is draining and takes no new requests");
     }
     if (state == "failed") return not_ready({{"status", state}}, "worker_lost", status.reason());
+    if (state == "halted") return not_ready({{"status", state}}, "worker_halted", status.reason());
     return not_ready({{"status", "loading"}, {"progress", progress_of(status)}},
                      "loading",
                      "the workers are starting");

@@ -234,6 +234,9 @@ TEST_F(HttpSessionTest, ProbesTellLoadingServingAndDraining) {
     instance_.state = "starting";
     EXPECT_EQ(ask("/ready"), "503 loading");
     EXPECT_EQ(ask("/live"), "200 ok");
+    instance_.state = "halted";
+    EXPECT_EQ(ask("/ready"), "503 halted");
+    EXPECT_EQ(ask("/live"), "200 ok");
     instance_.state = "failed";
     EXPECT_EQ(ask("/ready"), "503 failed");
     EXPECT_EQ(ask("/live"), "503 failed");

@@ -154,14 +154,46 @@ TEST_F(ServiceTest, AFailingWorkerThatIsHaltedIsNoFailure) {
     ASSERT_TRUE(wait_for_service("failed"));
     set_run_flags(false);
     ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
-    ASSERT_TRUE(wait_for_service("ready"));
-    EXPECT_EQ(status().reason(), "");
+    ASSERT_TRUE(wait_for_service("halted"));
+    EXPECT_THAT(status().reason(),
+                HasSubstr("ffn worker 0 is halted (afdctl restart-worker --worker ffn0"));
+    EXPECT_EQ(status().reason().find("tensor x"), std::string::npos);
     set_run_flags(true);
     const std::string why = "ffn worker 0 exited with status 1";
     EXPECT_TRUE(run_until(loop_, [&] { return status().reason().find(why) != std::string::npos; }));
     EXPECT_EQ(status().state(), "failed");
     cannot_start_.reset();
     EXPECT_TRUE(wait_for_service("ready"));
+}
+
+// Goal: who takes the only worker of a role away hears that nobody is served, and costs no request.
+// Method: the run_flag of the experts' worker is 0, a request comes, the flag is set. Oracle: the
+// state and its reason; the request's end.
+TEST_F(ServiceTest, WithoutItsOnlyExpertsNobodyIsServedAndRequestsWait) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    supervisor_->set_run_flag(control::ATTENTION, 0, false);
+    EXPECT_EQ(status().state(), "ready") << "another attention worker serves";
+    supervisor_->set_run_flag(control::FFN, 0, false);
+    EXPECT_EQ(status().state(), "halted");
+    EXPECT_THAT(status().reason(), HasSubstr("ffn worker 0 is halted"));
+    TestClient client(loop_, *gateway_);
+    client.send(generate(1, "abc", 5));
+    ASSERT_TRUE(wait_for_state("ffn", 0, "halted"));
+    supervisor_->set_run_flag(control::FFN, 0, true);
+    EXPECT_EQ(status().state(), "ready");
+    EXPECT_TRUE(answer_of(client, 1).has_finished());
+}
+
+TEST_F(ServiceTest, AHaltedRankOfWhichThereAreReplicasLeavesItReady) {
+    config_.ffn_workers = 2;
+    can_do_without_ = [](const std::vector<bool>& is_lost) { return !is_lost[0] || !is_lost[1]; };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    supervisor_->set_run_flag(control::FFN, 1, false);
+    EXPECT_EQ(status().state(), "ready");
+    supervisor_->set_run_flag(control::FFN, 0, false);
+    EXPECT_EQ(status().state(), "halted");
 }
 
 // Goal: a request that was accepted before does not wait for ever. Method: the only attention
