@@ -18,6 +18,7 @@
 #include "daemon/afdd/joined_host.h"
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
+#include "daemon/config/misspelt_variables.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/handover/successor.h"
@@ -112,6 +113,10 @@ int run(int argc, char** argv) {
         return static_cast<int>(ExitCode::kUsage);
     }
     const Config& config = resolved.value().config;
+    const std::vector<std::string> misspelt = misspelt_variables(line->sources.environment);
+    if (line->check_config || line->doctor) {
+        for (const std::string& one : misspelt) std::fprintf(stderr, "afdd: %s\n", one.c_str());
+    }
     if (line->check_config) {
         return static_cast<int>(print_checked(resolved.value()));
     }
@@ -120,6 +125,7 @@ int run(int argc, char** argv) {
     const std::string& file = resolved.value().config_file;
     // A file in the current directory counts, which who starts afdd elsewhere would not expect.
     log::info("configuration file: {}", file.empty() ? "none was found" : file);
+    for (const std::string& one : misspelt) log::warn("{}", one);
     if (const auto done = require_descriptors(kDescriptorsMin); !done.ok()) {
         log::error("{}", done.error().message);
         return static_cast<int>(ExitCode::kUsage);

@@ -107,7 +107,8 @@ bool is_of_demo(std::string_view option) {
     return option == "instance" || option == "model";
 }
 
-// Unknown AFD_* variables may belong to other programs of ours, so they are not errors.
+// Unknown AFD_* variables may belong to other programs of ours, so they are not errors
+// (misspelt_variables.h).
 void read_environment(const ConfigSources& sources, RawValues& values) {
     for (const ConfigOption& option : config_options()) {
         if (sources.demo && is_of_demo(option.name)) continue;
