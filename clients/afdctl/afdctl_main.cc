@@ -159,7 +159,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
     command->footer(
         "Example: afdctl doctor -- --model DIR --ffn-workers 2\n"
         "Exit codes are those of an afdd that was started so: 0 it could start, 2 its\n"
-        "configuration is wrong, 3 its model, 4 shared memory cannot be had");
+        "configuration is wrong, 3 its model, 4 memory cannot be had");
     return command;
 }
 

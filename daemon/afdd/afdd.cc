@@ -6,6 +6,7 @@
 
 #include "daemon/afdd/file_budget.h"
 #include "daemon/afdd/http_setup.h"
+#include "daemon/afdd/kv_memory.h"
 #include "daemon/afdd/lane_list.h"
 #include "daemon/afdd/state_text.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -53,6 +54,9 @@ ExitCode Afdd::run() {
     if (const auto done = crew_->plan(); !done.ok()) return fail(ExitCode::kUsage, done.error());
     if (const auto done = crew_->place_experts(); !done.ok()) {
         return fail(ExitCode::kUsage, done.error());
+    }
+    if (const auto done = check_kv_room(config_, setup_.model().config()); !done.ok()) {
+        return fail(ExitCode::kSharedMemory, done.error());
     }
     if (const auto done = crew_->create_segments(); !done.ok()) {
         const bool is_usage = done.error().code == Code::kInvalidArgument;

@@ -9,6 +9,7 @@
 #include "daemon/afdd/configured_welcome.h"
 #include "daemon/afdd/expert_plan.h"
 #include "daemon/afdd/file_budget.h"
+#include "daemon/afdd/kv_memory.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/host_plan.h"
 #include "daemon/config/instance_geometry.h"
@@ -119,11 +120,15 @@ Finding examine_memory(const MachineFacts& facts, const InstanceNeeds& needs) {
     Finding finding{"memory", Level::kOk, available_text(facts.memory_bytes), ""};
     if (needs.weight_bytes == 0) return finding;
     finding.text += fmt::format("; the model's files have {}", mib(needs.weight_bytes));
-    if (facts.memory_bytes < needs.weight_bytes) {
+    if (needs.kv_bytes > 0) finding.text += fmt::format(", KV caches take {}", mib(needs.kv_bytes));
+    if (facts.memory_bytes < needs.kv_bytes) {
+        finding.level = Level::kFailed;
+        finding.remedy = "lower kv_tokens or attention_workers, or choose a smaller kv_dtype";
+    } else if (facts.memory_bytes - needs.kv_bytes < needs.weight_bytes) {
         finding.level = Level::kWarning;
         finding.remedy =
-            "weights that do not fit are read from disk again and again: a smaller "
-            "or quantised model (afd-quantize), or more memory";
+            "weights that do not fit beside the KV caches are read from disk again and again: a "
+            "smaller or quantised model (afd-quantize), lower kv_tokens, or more memory";
     }
     return finding;
 }
@@ -258,6 +263,7 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
     needs.weight_bytes = files.tensors().total_bytes();
     if (needs.is_share_unknown) return needs;
     AFD_TRY(check_experts(config, files.config()));
+    needs.kv_bytes = kv_bytes_here(config, files.config());
     AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     return needs;

@@ -36,6 +36,7 @@ struct InstanceNeeds {
     uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
     uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
     uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
+    uint64_t kv_bytes = 0;         // Of the KV caches of this host's attention workers; likewise.
 };
 
 // Errors: what an afdd of this configuration would say of it or of its model; `exit_code` is then

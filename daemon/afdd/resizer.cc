@@ -4,12 +4,10 @@
 #include <utility>
 
 #include "daemon/afdd/file_budget.h"
+#include "daemon/afdd/kv_memory.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
-#include "model/attention/attention_config.h"
-#include "model/attention/layer_windows.h"
-#include "model/decoder/attention_half.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
@@ -26,19 +24,6 @@ constexpr uint64_t kLookMs = 10;
 
 // Beside those of the workers.
 constexpr size_t kFilesToSpare = 16;
-
-// What an attention worker's cache takes.
-uint64_t kv_bytes(const Config& config, const model::ModelConfig& model) {
-    const model::KvShape shape = model::kv_shape(model);
-    const uint64_t bytes_per_token = shape.bytes_per_token();
-    const auto windows = model::LayerWindows::of(model);
-    if (windows.window == 0) return config.kv_tokens * bytes_per_token;
-    const uint64_t windowed = windows.num_windowed() * shape.layer_bytes_per_token;
-    const uint64_t num_windowed_tokens =
-        windows.room(model, config.kv_tokens, static_cast<uint32_t>(config.max_sequences))
-            .num_tokens;
-    return config.kv_tokens * (bytes_per_token - windowed) + num_windowed_tokens * windowed;
-}
 
 Error ending_before_the_move() {
     return {Code::kUnavailable, "afdd began to end before the resize had moved requests"};
@@ -120,7 +105,8 @@ Result<> Resizer::check_room(const Config& config, bool stop_first) const {
     }
     if (stop_first) return {};
     const uint64_t num_bytes =
-        config.attention_workers * kv_bytes(config, crew_->layout().setup().model().config());
+        config.attention_workers *
+        kv_bytes_per_worker(config, crew_->layout().setup().model().config());
     const uint64_t num_available = schedule::available_memory_bytes();
     if (num_bytes <= num_available) return {};
     return resource_exhausted(

@@ -426,7 +426,7 @@ TEST(Afdctl, HelpFitsAScreenAndHasExamplesAndExitCodes) {
     const std::string doctor = afdctl(server, {"doctor", "--help"}).out;
     EXPECT_THAT(doctor,
                 HasSubstr("Exit codes are those of an afdd that was started so: 0 it could"));
-    EXPECT_THAT(doctor, HasSubstr("3 its model, 4 shared memory cannot be had"));
+    EXPECT_THAT(doctor, HasSubstr("3 its model, 4 memory cannot be had"));
 }
 
 TEST(ExampleGenerate, StreamsFromARunningInstance) {

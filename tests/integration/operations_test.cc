@@ -178,6 +178,25 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
                 HasSubstr("nofile     warning  100 open files"));
 }
 
+// Goal: caches for which no machine has room are found before a worker starts. Oracle: the doctor's
+// rating and afdd's exit code are those of memory, and no worker has spoken.
+TEST(Doctor, CountsTheKvCachesAndAfddRefusesThemAtOnce) {
+    const std::string directory = make_directory();
+    const std::vector<std::string> flags = {"--demo", "--kv-tokens", "2147483648"};
+    std::vector<std::string> doctor = {program("afdctl"), "doctor", "--"};
+    doctor.insert(doctor.end(), flags.begin(), flags.end());
+    const Outcome rated = run_program(doctor, directory);
+    EXPECT_EQ(rated.exit_status, 4) << rated.output;
+    EXPECT_THAT(rated.output, HasSubstr("memory     failed"));
+    EXPECT_THAT(rated.output, HasSubstr("KV caches take "));
+    std::vector<std::string> start = {program("afdd")};
+    start.insert(start.end(), flags.begin(), flags.end());
+    const Outcome refused = run_program(start, directory);
+    EXPECT_EQ(refused.exit_status, 4) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("the KV caches of 2 attention workers take "));
+    EXPECT_EQ(refused.output.find("attention-0"), std::string::npos) << refused.output;
+}
+
 void write_config(const std::string& file, const std::string& text) {
     std::ofstream(file) << text;
     std::filesystem::permissions(file, std::filesystem::perms(0600));

@@ -43,6 +43,7 @@ InstanceNeeds small_needs() {
     needs.shm_bytes = uint64_t{18} << 20;
     needs.two_phase_bytes = uint64_t{100} << 20;
     needs.weight_bytes = uint64_t{6} << 30;
+    needs.kv_bytes = uint64_t{1} << 30;
     return needs;
 }
 
@@ -115,6 +116,16 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
          [](MachineFacts& facts, InstanceNeeds&) { facts.memory_bytes = uint64_t{4} << 30; },
          "4096 MiB available; the model's files have 6144 MiB",
          "afd-quantize"},
+        {"memory",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.kv_bytes = uint64_t{11} << 30; },
+         "the model's files have 6144 MiB, KV caches take 11264 MiB",
+         "lower kv_tokens"},
+        {"memory",
+         Level::kFailed,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.kv_bytes = uint64_t{17} << 30; },
+         "16384 MiB available; the model's files have 6144 MiB, KV caches take 17408 MiB",
+         "lower kv_tokens or attention_workers"},
         {"nofile",
          Level::kWarning,
          [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 256; },
