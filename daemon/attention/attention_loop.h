@@ -113,10 +113,11 @@ class AttentionLoop {
     const MicroBatch* blocked_lane_of(const Sequence& sequence) const;
     bool is_awaited(const MicroBatch& micro_batch) const;
     void report_wait(MicroBatch& micro_batch, uint64_t now_us);
-    bool push_wait(const std::string& text);
+    bool push_wait(WorkerEvent event);
     void end_wait(MicroBatch& micro_batch);
     void end_wait_unless_blocked(MicroBatch& micro_batch);
     std::string describe(const MicroBatch& micro_batch, uint64_t now_us) const;
+    std::string describe(const LaneWait& wait) const;
 
     const Settings settings_;
     Parts parts_;

@@ -139,12 +139,22 @@ bool AttentionLoop::is_awaited(const MicroBatch& micro_batch) const {
 std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) const {
     const auto wait = micro_batch.lane().waits_for(now_us);
     if (!wait) return {};
+    return describe(*wait) + "; " + schedule::describe_peer(wait->peer);
+}
+
+std::string AttentionLoop::describe(const LaneWait& wait) const {
     return schedule::describe_wait(
-        schedule::Role::kAttention, settings_.session, getpid(), wait->info, wait->peer);
+        schedule::Role::kAttention, settings_.session, getpid(), wait.info, wait.peer);
 }
 
 void AttentionLoop::report_wait(MicroBatch& micro_batch, uint64_t now_us) {
-    if (push_wait(describe(micro_batch, now_us))) micro_batch.wait_reported_us = now_us;
+    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+    if (const auto wait = micro_batch.lane().waits_for(now_us)) {
+        event.set_wait(describe(*wait),
+                       static_cast<uint32_t>(wait->info.peer),
+                       schedule::describe_peer(wait->peer));
+    }
+    if (push_wait(std::move(event))) micro_batch.wait_reported_us = now_us;
 }
 
 void AttentionLoop::end_wait(MicroBatch& micro_batch) {
@@ -156,7 +166,7 @@ void AttentionLoop::end_wait(MicroBatch& micro_batch) {
             return &other != &micro_batch && other.wait_reported_us != 0;
         });
     // What finds no room is said the next time: a wait that is over must not stay in the status.
-    if (!is_last || push_wait("")) micro_batch.wait_reported_us = 0;
+    if (!is_last || push_wait({.kind = WorkerEvent::Kind::kWait})) micro_batch.wait_reported_us = 0;
 }
 
 // The rows are gone, and nobody waits for an answer any more. But a slot that stays blocked blocks
@@ -167,11 +177,8 @@ void AttentionLoop::end_wait_unless_blocked(MicroBatch& micro_batch) {
 }
 
 // False if every place that is left is promised to tokens and ends.
-bool AttentionLoop::push_wait(const std::string& text) {
-    if (!has_event_room()) return false;
-    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
-    event.set_text("%s", text.c_str());
-    return parts_.port->push(std::move(event));
+bool AttentionLoop::push_wait(WorkerEvent event) {
+    return has_event_room() && parts_.port->push(std::move(event));
 }
 
 }  // namespace afd::daemon

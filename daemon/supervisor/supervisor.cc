@@ -90,6 +90,9 @@ std::unique_ptr<WorkerSlot> Supervisor::make_slot(control::Role role, uint32_t i
     settings.complete_welcome = [this, role, index](control::Welcome& welcome) {
         complete_welcome(role, index, welcome);
     };
+    settings.absence_of_rank = [this](uint32_t rank) {
+        return rank < ffn_.size() ? ffn_[rank]->absence() : "";
+    };
     return std::make_unique<WorkerSlot>(loop_, std::move(settings), *this);
 }
 
@@ -296,8 +299,7 @@ void Supervisor::review_service() {
 
 // A session whose experts cannot be started would wait with whatever it gets.
 void Supervisor::tell_wait(const WorkerSlot& session) const {
-    const bool is_waiting =
-        !session.wait_text().empty() || !reaches_experts(ffn_, plan_.can_do_without);
+    const bool is_waiting = session.waits() || !reaches_experts(ffn_, plan_.can_do_without);
     attention_listener_->on_attention_wait(session.index(), is_waiting);
 }
 
@@ -428,7 +430,7 @@ void Supervisor::fill_status(client::Status& status) const {
             worker.set_num_restarts(worker.num_restarts() + earlier->second);
         }
         plan_.fill_metrics(slot->role(), slot->index(), worker);
-        if (!slot->wait_text().empty()) status.add_waits(slot->name() + ": " + slot->wait_text());
+        if (slot->waits()) status.add_waits(slot->name() + ": " + slot->wait_text());
     }
 }
 

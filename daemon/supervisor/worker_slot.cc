@@ -180,7 +180,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             if (state_ == State::kReady) listener_.on_worker_events(*this, message.events());
             return;
         case control::WorkerMessage::kWait:
-            on_wait(message.wait().text());
+            on_wait(message.wait());
             return;
         case control::WorkerMessage::kSegmentRequest:
             // In any state: who asks waits for an answer, also while it starts or is to end.
@@ -213,11 +213,11 @@ void WorkerSlot::on_links(const control::Links& links) {
     if (settings_.role == control::ATTENTION && links.links_size() <= kLinksMax) links_ = links;
 }
 
-void WorkerSlot::on_wait(const std::string& text) {
-    const bool is_news = text.empty() != wait_text_.empty();
-    wait_text_ = text;
+void WorkerSlot::on_wait(const control::WaitReport& report) {
+    const bool is_news = report.text().empty() == waits();
+    wait_ = report;
     if (is_news) listener_.on_worker_wait(*this);
-    if (text.empty()) return;
+    if (!waits()) return;
     const uint64_t now = loop_.now_ms();
     if (wait_logged_ms_ != 0 && now - wait_logged_ms_ < kWaitLogMs) {
         ++num_waits_unlogged_;
@@ -225,9 +225,31 @@ void WorkerSlot::on_wait(const std::string& text) {
     }
     const std::string more =
         num_waits_unlogged_ == 0 ? "" : fmt::format(" ({} more reports)", num_waits_unlogged_);
-    log::warn("{}: {}{}", name_, text, more);
+    log::warn("{}: {}{}", name_, wait_text(), more);
     wait_logged_ms_ = now;
     num_waits_unlogged_ = 0;
+}
+
+std::string WorkerSlot::wait_text() const {
+    if (wait_.peer().empty()) return wait_.text();
+    // What a dead worker did last is still in its memory, and is all that the one who waits sees.
+    const std::string absence =
+        settings_.absence_of_rank ? settings_.absence_of_rank(wait_.rank()) : "";
+    return wait_.text() + "; " + (absence.empty() ? wait_.peer() : absence);
+}
+
+std::string WorkerSlot::absence() const {
+    if (state_ == State::kReady) return "";
+    if (state_ == State::kStarting) {
+        return fmt::format("the peer is starting (pid {})", pid());
+    }
+    if (halted_) return "the peer is halted";
+    if (!hindrance_.empty())
+        return "the peer is away: its host " + settings_.host + " has not joined";
+    if (!restart_timer_.is_active()) return "the peer is dead";
+    const uint64_t now_ms = loop_.now_ms();
+    return fmt::format("the peer is dead, starts again in {} ms",
+                       restart_due_ms_ > now_ms ? restart_due_ms_ - now_ms : 0);
 }
 
 void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
@@ -365,7 +387,7 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
 void WorkerSlot::forget_process() {
     state_ = State::kDown;
     for (Timer* timer : {&start_timer_, &settle_timer_, &end_timer_}) timer->stop();
-    wait_text_.clear();
+    wait_.Clear();
     links_.Clear();
     fatal_.reset();
     kill_reason_.clear();
@@ -441,6 +463,7 @@ void WorkerSlot::start_later() {
     if (!settings_.spawn) return;
     const uint64_t delay_ms = back_off_.failed(loop_.now_ms());
     log::info("{} starts again in {} ms", name_, delay_ms);
+    restart_due_ms_ = loop_.now_ms() + delay_ms;
     restart_timer_.start(delay_ms);
 }
 

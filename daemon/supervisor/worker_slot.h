@@ -101,6 +101,8 @@ class WorkerSlot {
         control::Welcome welcome;
         // Adds what a Welcome of just now has besides; empty: nothing.
         std::function<void(control::Welcome&)> complete_welcome;
+        // Why that FFN worker does not answer, as absence() says it. No function: nobody knows.
+        std::function<std::string(uint32_t rank)> absence_of_rank;
         // What travels with the Welcome; stays the supervisor's.
         std::vector<int> fds;
     };
@@ -155,8 +157,12 @@ class WorkerSlot {
     // refused. Empty: it can, as far as is known.
     const std::string& failure() const { return hindrance_.empty() ? failure_ : hindrance_; }
     bool is_halted() const { return halted_; }
-    // Who this worker waits for (R7), or empty.
-    const std::string& wait_text() const { return wait_text_; }
+    bool waits() const { return !wait_.text().empty(); }
+    // Who this worker waits for (R7), and what that one does now; or empty.
+    std::string wait_text() const;
+    // "the peer is dead, starts again in 3200 ms": why nobody in this place serves; empty: one
+    // does.
+    std::string absence() const;
 
     // The part of the status that the slot knows.
     void fill_status(client::Worker& status) const;
@@ -165,7 +171,7 @@ class WorkerSlot {
     void on_closed();
     void take_message(const control::WorkerMessage& message);
     void on_links(const control::Links& links);
-    void on_wait(const std::string& text);
+    void on_wait(const control::WaitReport& report);
     void check_stop(bool is_needed);
     bool is_hindered();
     void on_started();
@@ -222,11 +228,12 @@ class WorkerSlot {
     std::string hindrance_;         // What it waited for before it could start; until it is ready.
     std::string failure_;
     uint64_t started_ms_ = 0;
+    uint64_t restart_due_ms_ = 0;          // While restart_timer_ runs.
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.
     std::string kill_reason_;              // Why the slot ends the present process.
     bool is_killed_for_fault_ = false;     // And that is for what it did.
     control::Links links_;                 // As the present process measured them last.
-    std::string wait_text_;
+    control::WaitReport wait_;
     uint64_t wait_logged_ms_ = 0;
     uint64_t num_waits_unlogged_ = 0;
 };

@@ -12,6 +12,17 @@ std::string text_of(const WorkerEvent& event) {
     return {event.text, ::strnlen(event.text, sizeof(event.text))};
 }
 
+void add_wait(const WorkerEvent& event, control::WaitReport& report) {
+    const std::string text = text_of(event);
+    if (event.peer_at < 2 || event.peer_at > text.size()) {
+        report.set_text(text);
+        return;
+    }
+    report.set_text(text.substr(0, event.peer_at - 2u));
+    report.set_rank(event.token);
+    report.set_peer(text.substr(event.peer_at));
+}
+
 void add_value(const WorkerEvent& event, control::PromptLogprobsEvent& run) {
     run.add_values(event.logprob);
     for (uint8_t i = 0; i < event.num_top; ++i) {
@@ -42,7 +53,7 @@ void add_prompt_logprob(const WorkerEvent& event, control::Events& events) {
 
 bool EventBatch::add_other(const WorkerEvent& event) {
     if (event.kind == WorkerEvent::Kind::kWait) {
-        others_.emplace_back().mutable_wait()->set_text(text_of(event));
+        add_wait(event, *others_.emplace_back().mutable_wait());
     } else if (event.kind == WorkerEvent::Kind::kSegmentRequest) {
         control::SegmentRequest& request = *others_.emplace_back().mutable_segment_request();
         request.set_session(event.segment.session);

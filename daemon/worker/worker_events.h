@@ -21,6 +21,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/grammar/token_constraint.h"
@@ -93,7 +94,7 @@ struct WorkerEvent {
         kPromptLogprob,   // `logprob` of the prompt token at position `token`, given those before.
         kToken,           // `token` was sampled with `logprob`.
         kEnd,             // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
-        kWait,            // R7: `text` says who waits for whom; empty: that wait is over.
+        kWait,            // R7: see set_wait(); without a text: that wait is over.
         kSegmentRequest,  // FFN: wants the segments of `segment`.
         kSegmentRelease,  // FFN: needs those of its session and round no more.
         kVoidRequest,     // Attention: can do without `voidable`.
@@ -105,6 +106,7 @@ struct WorkerEvent {
     Code code = Code::kOk;  // kEnd: kOk: stop token or length; kCancelled; an error.
     bool stopped = false;   // kEnd: by a stop token.
     uint8_t num_top = 0;    // kToken, kPromptLogprob: see top().
+    uint16_t peer_at = 0;   // kWait: see set_wait().
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
     VoidableRound voidable = {};                          // kVoidRequest.
@@ -115,6 +117,15 @@ struct WorkerEvent {
     template <typename... Args>
     void set_text(const char* format, Args... args) {
         std::snprintf(text, sizeof(text), format, args...);
+    }
+
+    // kWait: who waits for whom, for which FFN rank, and what that was last seen to do, which
+    // begins at `peer_at` of the text; 0: nowhere.
+    void set_wait(const std::string& wait, uint32_t rank, const std::string& peer) {
+        token = rank;
+        const std::string start = wait + "; ";
+        set_text("%s%s", start.c_str(), peer.c_str());
+        peer_at = start.size() < sizeof(text) ? static_cast<uint16_t>(start.size()) : uint16_t{0};
     }
 
     // kToken, kPromptLogprob: the most likely tokens in its place. They lie where other events have

@@ -160,7 +160,7 @@ std::string describe_wait(
         role == Role::kFfn || wait.kind == WaitKind::kDispatch ? Role::kAttention : Role::kFfn;
     return fmt::format(
         "{} {} (pid {}) waits for {} of {} {} (pid {}): micro-batch {}, layer {}, flag seen {}, "
-        "flag expected {}; the peer is {}, its last heartbeat {} ms ago",
+        "flag expected {}",
         role_index_name(role),
         index,
         pid,
@@ -171,9 +171,13 @@ std::string describe_wait(
         wait.micro_batch,
         wait.layer_id,
         wait.flag_seen,
-        wait.flag_expected,
-        worker_state_name(peer.heartbeat.state),
-        peer.heartbeat_age_us / 1000);
+        wait.flag_expected);
+}
+
+std::string describe_peer(const PeerState& peer) {
+    return fmt::format("the peer is {}, its last heartbeat {} ms ago",
+                       worker_state_name(peer.heartbeat.state),
+                       peer.heartbeat_age_us / 1000);
 }
 
 }  // namespace afd::schedule

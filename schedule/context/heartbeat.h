@@ -127,9 +127,12 @@ struct PeerState {
     uint64_t heartbeat_age_us = 0;
 };
 
-// The one line of R7: who (role, index, pid) waits for whom, micro-batch, layer, flag seen and
-// expected, and what the peer was last seen to do.
+// The one line of R7, in two parts. Who (role, index, pid) waits for whom, micro-batch, layer, flag
+// seen and expected;
 std::string describe_wait(
     Role role, uint32_t index, int32_t pid, const WaitInfo& wait, const PeerState& peer);
+// and what the peer was last seen to do. A dead one is seen to do what it did last: that it is dead
+// is for its supervisor to say.
+std::string describe_peer(const PeerState& peer);
 
 }  // namespace afd::schedule

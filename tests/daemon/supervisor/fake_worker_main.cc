@@ -12,6 +12,7 @@
 //   AFD_FAKE_HANG       wait before being ready, until this file exists
 //   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
 //                       that is back, and report the answer as a wait; FFN: report what is voided
+//   AFD_FAKE_WAIT       attention: report a wait for each rank that is lost, as if it were idle
 //   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
 //                       answer, and report it as a wait
 //   AFD_FAKE_NONSENSE   attention: be ready, and then send what is no frame
@@ -86,6 +87,7 @@ class FakeLoop {
                     break;
                 case WorkerCommand::Kind::kRankState:
                     if (std::getenv("AFD_FAKE_VOID") != nullptr) ask_to_void(command);
+                    if (std::getenv("AFD_FAKE_WAIT") != nullptr) wait_for(command);
                     break;
                 case WorkerCommand::Kind::kVoidAnswer:
                     report("round %d at rank %u is %s",
@@ -113,6 +115,13 @@ class FakeLoop {
     void ask_to_void(const WorkerCommand& state) {
         WorkerEvent event{.kind = WorkerEvent::Kind::kVoidRequest};
         event.voidable = {state.rank, 1, state.is_lost ? 5 : 6};
+        port_.push(std::move(event));
+    }
+
+    void wait_for(const WorkerCommand& state) {
+        if (!state.is_lost) return;
+        WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+        event.set_wait("it waits", state.rank, "the peer is idle");
         port_.push(std::move(event));
     }
 

@@ -256,6 +256,45 @@ TEST_F(SupervisorTest, RefusedVisitorsAreALineNowAndThen) {
     EXPECT_LT(num_lines_with("refused a worker connection", lines), kVisitors);
 }
 
+// Goal: who waits for a dead worker sees what that did last; afdd knows better, and says so, also
+// when it changes. Method: the rank dies, is halted, and is to run again. Oracle: the wait's line.
+TEST_F(SupervisorTest, AWaitForADeadWorkerSaysThatItIsDead) {
+    const ScopedVariable waits("AFD_FAKE_WAIT", "1");
+    config_.attention_workers = 1;
+    config_.restart_first_ms = config_.restart_max_ms = 3'600'000;
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const auto says = [&](const std::string& what) {
+        return run_until(loop_, [&] {
+            const std::vector<std::string> all = SupervisorTest::waits();
+            return all.size() == 1 &&
+                   all.front().starts_with("attention worker 0: it waits; " + what);
+        });
+    };
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    EXPECT_TRUE(says("the peer is dead, starts again in 3"));
+    supervisor_->set_run_flag(control::FFN, 0, false);
+    EXPECT_TRUE(says("the peer is halted"));
+    supervisor_->set_run_flag(control::FFN, 0, true);
+    EXPECT_TRUE(says("the peer is starting (pid "));
+    EXPECT_TRUE(says("the peer is idle")) << "it serves, and what the other sees of it is true";
+}
+
+TEST_F(SupervisorTest, AWaitForAWorkerWhoseHostIsAwayNamesTheHost) {
+    const ScopedVariable waits("AFD_FAKE_WAIT", "1");
+    config_.attention_workers = 1;
+    bool is_there = true;
+    put_on_host_b(control::FFN);
+    find_host_ = [&](const std::string&) {
+        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    is_there = false;
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    EXPECT_TRUE(reports("attention", 0, "it waits; the peer is away: its host b has not joined"));
+}
+
 // What the worker says is a sentence of its own, and nothing is put behind it.
 TEST_F(SupervisorTest, AWorkerThatFailsBeforeItIsReadyHasTheLastWord) {
     const ScopedVariable fail("AFD_FAKE_FAIL", "no memory; configure fewer tokens");

@@ -298,6 +298,9 @@ TEST_F(ControlChannelTest, EventsBecomeMessages) {
     WorkerEvent wait = event_of(Kind::kWait, 0, 0, 0);
     std::fill(std::begin(wait.text), std::end(wait.text), 'w');
     batch.add(wait);
+    WorkerEvent wait_for_rank = event_of(Kind::kWait, 0, 0, 0);
+    wait_for_rank.set_wait("it waits", 3, "the peer is idle");
+    batch.add(wait_for_rank);
     batch.queue_on(*left_);
     batch.queue_on(*left_);
     transfer();
@@ -311,6 +314,11 @@ TEST_F(ControlChannelTest, EventsBecomeMessages) {
     EXPECT_EQ(message.events().ends(0).message(), "round 17 took too long");
     ASSERT_TRUE(right_->next(message).value());
     EXPECT_EQ(message.wait().text(), std::string(sizeof(wait.text), 'w'));
+    EXPECT_EQ(message.wait().peer(), "");
+    ASSERT_TRUE(right_->next(message).value());
+    EXPECT_EQ(message.wait().text(), "it waits");
+    EXPECT_EQ(message.wait().peer(), "the peer is idle");
+    EXPECT_EQ(message.wait().rank(), 3U);
     EXPECT_FALSE(right_->next(message).value());
 }
 
