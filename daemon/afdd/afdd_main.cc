@@ -92,6 +92,12 @@ UniqueFd take_handover_socket() {
     return socket;
 }
 
+// The afdd in whose place this one was to be, if there is one, tells who asked for it.
+int end_unmet(UniqueFd handover_socket, const Error& why) {
+    if (handover_socket.valid()) Predecessor::refuse(std::move(handover_socket), why.message);
+    return static_cast<int>(ExitCode::kUsage);
+}
+
 // With what the job says, where afdd is a task of one.
 Result<ResolvedConfig> resolve(CommandLine& line) {
     if (line.slurm) {
@@ -110,7 +116,7 @@ int run(int argc, char** argv) {
     const Result<ResolvedConfig> resolved = resolve(*line);
     if (!resolved.ok()) {
         std::fprintf(stderr, "afdd: %s\n", resolved.error().message.c_str());
-        return static_cast<int>(ExitCode::kUsage);
+        return end_unmet(std::move(handover_socket), resolved.error());
     }
     const Config& config = resolved.value().config;
     const std::vector<std::string> misspelt = misspelt_variables(line->sources.environment);
@@ -128,7 +134,7 @@ int run(int argc, char** argv) {
     for (const std::string& one : misspelt) log::warn("{}", one);
     if (const auto done = require_descriptors(kDescriptorsMin); !done.ok()) {
         log::error("{}", done.error().message);
-        return static_cast<int>(ExitCode::kUsage);
+        return end_unmet(std::move(handover_socket), done.error());
     }
     std::unique_ptr<Predecessor> predecessor;
     if (handover_socket.valid()) {

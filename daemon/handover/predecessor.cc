@@ -31,6 +31,10 @@ Result<std::unique_ptr<Predecessor>> Predecessor::meet(UniqueFd socket) {
     return predecessor;
 }
 
+void Predecessor::refuse(UniqueFd socket, const std::string& why) {
+    Predecessor(std::move(socket)).say_failed(why);
+}
+
 Result<> Predecessor::read_offer() {
     handover::ToNew message;
     Result<> read;

@@ -40,6 +40,9 @@ class Predecessor {
     // kDeadlineExceeded: it is no such socket, or says nothing.
     static Result<std::unique_ptr<Predecessor>> meet(UniqueFd socket);
 
+    // Instead: this process ends before it can read the offer, and says why. `socket` as above.
+    static void refuse(UniqueFd socket, const std::string& why);
+
     const handover::Offer& offer() const { return offer_; }
     // Once.
     UniqueFd take_lock() { return std::move(lock_); }

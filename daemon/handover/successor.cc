@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,6 +19,23 @@ namespace {
 
 // Of a process whose socket is closed.
 constexpr uint64_t kEndMs = 2000;
+
+// What the kernel cannot start would be given to a shell (execvp), which says nothing of use.
+Result<> check_program(const std::string& file) {
+    if (file.find('/') == std::string::npos) return {};  // Looked for in PATH.
+    const UniqueFd opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+    // One that may be run need not be readable.
+    if (!opened.valid()) return {};
+    std::array<char, 4> start{};
+    const ssize_t size = ::read(opened.get(), start.data(), start.size());
+    const std::string_view read(start.data(), size < 0 ? 0 : static_cast<size_t>(size));
+    if (read ==
+            "\x7f"
+            "ELF" ||
+        read.starts_with("#!"))
+        return {};
+    return invalid_argument("cannot start '{}': it is no program and no script", with(file));
+}
 
 }  // namespace
 
@@ -42,6 +61,7 @@ Successor::Successor(EventLoop& loop,
 Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
                                                     Start start,
                                                     SuccessorListener& listener) {
+    AFD_TRY(check_program(start.command_line.front()));
     int ends[2] = {-1, -1};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         return Error{Code::kUnavailable,

@@ -69,6 +69,10 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
         {"set -- \"${@/demo_model/nowhere}\"", "/nowhere"},
         {"set -- \"$1\" other \"${@:3}\"", "an upgrade keeps the name"},
         {"export AFD_WORKER_DIRECTORY=/nowhere", "cannot start '/nowhere/afd-"},
+        {"echo 'ffn_wrokers = 2' >\"$0.toml\"; chmod go-w \"$0.toml\"; set -- \"$@\" --config "
+         "\"$0.toml\"",
+         "afdd.toml:1:1: unknown key 'ffn_wrokers' (did you mean 'ffn_workers'?)"},
+        {"set -- \"$@\" --ucx-host foo", "ucx_host = 'foo': must be an address of this host"},
         {"set -- \"$@\" --no-such-flag",
          "it ended (exited with status 2); the log may have the reason"},
     };
@@ -87,6 +91,18 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
     ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
     EXPECT_EQ(instance_.stop(), 0);
     EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+// What is no program is not given to a shell, which would try to make sense of it.
+TEST_F(UpgradeThatFails, WhatIsNoProgramIsNotStarted) {
+    installed_.replace("afdd of next week\n");
+    const Outcome outcome = upgrade();
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_THAT(
+        outcome.output,
+        HasSubstr("cannot start '" + installed_.file() + "': it is no program and no script"));
+    expect_serves_on();
+    EXPECT_EQ(instance_.stop(), 0);
 }
 
 TEST_F(UpgradeThatFails, OneAtATimeAndNoneBesideAResizeOrADrain) {

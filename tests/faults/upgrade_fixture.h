@@ -39,6 +39,8 @@ class InstalledAfdd {
         std::ofstream(directory_ + "/hook.new") << text << "\n";
         std::filesystem::rename(directory_ + "/hook.new", directory_ + "/hook");
     }
+    // By what is no afdd.
+    void replace(const std::string& bytes) const { std::ofstream(file()) << bytes; }
     std::string file() const { return directory_ + "/afdd"; }
 
   private:

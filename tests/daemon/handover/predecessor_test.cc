@@ -66,6 +66,18 @@ class PredecessorTest : public testing::Test {
     std::unique_ptr<Predecessor> predecessor_;
 };
 
+// One that cannot even read its configuration has something to say, too.
+TEST(Predecessor, ARefusalIsSaidBeforeTheOfferIsRead) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    ControlChannel old{UniqueFd(ends[0])};
+    Predecessor::refuse(UniqueFd(ends[1]), "afd.toml:1:1: unknown key");
+    static_cast<void>(old.read());
+    handover::ToOld message;
+    ASSERT_TRUE(old.next(message).value());
+    EXPECT_EQ(message.failed().message(), "afd.toml:1:1: unknown key");
+}
+
 TEST_F(PredecessorTest, ConnectionsComeWithTheirSocketsAndBytes) {
     const std::array fds = {event_.get()};
     for (int i = 0; i < 20; ++i) hand_connection(fds);
