@@ -52,8 +52,7 @@ ApiError exhausted(const std::string& message) {
         return {.status = 408, .code = "client_too_slow", .message = message};
     }
     if (is_about_keeping(message)) {
-        return {
-            .status = 503, .code = "resume_buffer_full", .message = message, .retry_after_s = 1};
+        return {.status = 503, .code = "resume_buffer_full", .message = message};
     }
     return {.status = 429, .code = "queue_full", .message = message, .retry_after_s = 1};
 }
