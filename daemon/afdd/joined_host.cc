@@ -457,7 +457,11 @@ void JoinedHost::on_signal(int signal) {
     if (is_first && config_.leave_with_leader && leader_ != nullptr && has_joined_) {
         return leave(::strsignal(signal));
     }
-    log::info("leaving {}", leader_ == nullptr ? "nobody" : leader_->peer());
+    if (leader_ == nullptr) {
+        log::info("ending; no leader is joined");
+    } else {
+        log::info("leaving {}", leader_->peer());
+    }
     end(ExitCode::kOk);
 }
 

@@ -473,7 +473,10 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
-        status.set_state(halted_ ? "halted" : restart_timer_.is_active() ? "back-off" : "dead");
+        status.set_state(halted_                      ? "halted"
+                         : restart_timer_.is_active() ? "back-off"
+                         : !hindrance_.empty()        ? "no host"
+                                                      : "dead");
         return;
     }
     status.set_pid(static_cast<uint32_t>(process_->pid()));

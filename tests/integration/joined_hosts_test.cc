@@ -319,6 +319,7 @@ TEST_F(JoinedHosts, WhatCannotBeIsRefusedAndSaid) {
     lonely.wait_for_log("leader at 127.0.0.1:9: the connection failed: Connection refused; trying");
     lonely.signal(SIGTERM);
     EXPECT_EQ(lonely.wait_exit(), 0);
+    EXPECT_THAT(lonely.log(), HasSubstr("ending; no leader is joined"));
 }
 
 // The first is no address to afdd, and numbers of an old form to the system's resolver; the second

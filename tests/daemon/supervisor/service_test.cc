@@ -130,6 +130,7 @@ TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
     ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
     ASSERT_TRUE(wait_for_service("failed"));
     EXPECT_EQ(status().reason(), "ffn worker 0 waits for host 'b' to join");
+    EXPECT_EQ(worker("ffn", 0).state(), "no host");
     is_there = true;
     supervisor_->on_host_joined("b");
     ASSERT_TRUE(wait_for_service("ready"));
