@@ -128,6 +128,7 @@ int run(int argc, char** argv) {
     }
     if (line->doctor) return static_cast<int>(print_doctor(config, line->json));
     set_up_logging("afdd", config.log_level, config.log_format);
+    show_pid_in_log(handover_socket.valid());
     const std::string& file = resolved.value().config_file;
     // A file in the current directory counts, which who starts afdd elsewhere would not expect.
     log::info("configuration file: {}", file.empty() ? "none was found" : file);

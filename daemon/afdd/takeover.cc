@@ -87,6 +87,7 @@ void Takeover::on_remaining(const handover::Remaining& remaining) {
 
 void Takeover::on_predecessor_gone(const Error& why) {
     if (why.code == Code::kUnavailable) {
+        show_pid_in_log(false);
         log::info("the afdd before this one has ended");
     } else {
         log::error("what the afdd before this one hands over cannot be read: {}", why.message);

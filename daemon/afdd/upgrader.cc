@@ -43,6 +43,7 @@ Result<> Upgrader::begin() {
     is_cancelled_ = false;
     has_departed_ = false;
     began_us_ = schedule::steady_now_us();
+    show_pid_in_log(true);
     log::info(
         "upgrade: '{}' starts as pid {}", surroundings_.command_line.front(), successor_->pid());
     return {};
@@ -151,6 +152,7 @@ void Upgrader::on_gone(const std::string& why) {
     rest_timer_.stop();
     step_ = Step::kNone;
     successor_.reset();
+    show_pid_in_log(false);
     told_.clear();
     if (!was_leaving) {
         fail(is_cancelled_

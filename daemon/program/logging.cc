@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <ctime>
@@ -60,6 +61,8 @@ RequestNames& request_names() {
 // Set once, before there are threads.
 bool is_json = false;
 
+std::atomic<bool> shows_pid = false;
+
 constexpr const char* kLevels[] = {"trace", "debug", "info", "warn", "error", "off"};
 
 // One JSON object a line. Bytes that are not UTF-8 are replaced, so a line always parses.
@@ -101,6 +104,20 @@ class LevelName final : public spdlog::custom_flag_formatter {
     }
     std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
         return std::make_unique<LevelName>();
+    }
+};
+
+// Who speaks.
+class Speaker final : public spdlog::custom_flag_formatter {
+  public:
+    void format(const spdlog::details::log_msg& message,
+                const std::tm& /*when*/,
+                spdlog::memory_buf_t& out) override {
+        out.append(message.logger_name.begin(), message.logger_name.end());
+        if (shows_pid) fmt::format_to(std::back_inserter(out), "[{}]", ::getpid());
+    }
+    std::unique_ptr<spdlog::custom_flag_formatter> clone() const override {
+        return std::make_unique<Speaker>();
     }
 };
 
@@ -191,7 +208,8 @@ void set_up_logging(const std::string& program,
         logger->set_formatter(std::make_unique<JsonFormatter>(program));
     } else {
         auto formatter = std::make_unique<spdlog::pattern_formatter>();
-        formatter->add_flag<LevelName>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%*%$ %n: %v");
+        formatter->add_flag<LevelName>('*').add_flag<Speaker>('&').set_pattern(
+            "%Y-%m-%d %H:%M:%S.%e %^%*%$ %&: %v");
         logger->set_formatter(std::move(formatter));
     }
     logger->set_level(spdlog::level::from_str(level));
@@ -203,6 +221,10 @@ bool set_log_level(const std::string& level) {
         std::begin(kLevels), std::end(kLevels), [&](const char* one) { return level == one; });
     if (is_known) spdlog::set_level(spdlog::level::from_str(level));
     return is_known;
+}
+
+void show_pid_in_log(bool shows) {
+    shows_pid = shows;
 }
 
 bool log::is_on(Level level) {

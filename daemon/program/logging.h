@@ -37,6 +37,10 @@ void set_up_logging(const std::string& program,
 // is no such level, and nothing changes.
 bool set_log_level(const std::string& level);
 
+// Whether lines of text name this process, too: "afdd[77]: ...". While another of its name lives,
+// as during an upgrade. Those in JSON always do. May be called from any thread.
+void show_pid_in_log(bool shows);
+
 // log::warn("{} is gone", name): one line. May be called from any thread. What is below the level
 // that was set costs a comparison.
 namespace log {

@@ -87,6 +87,8 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
     load.wait_for_replies(3);
     EXPECT_GT(load.finish(), 0U);
     expect_serves_on();
+    EXPECT_THAT(instance_.log(),
+                HasSubstr("afdd[" + std::to_string(instance_.pid()) + "]: upgrade: '"));
     installed_.set_hook("");
     ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
     EXPECT_EQ(instance_.stop(), 0);

@@ -64,6 +64,20 @@ TEST(Logging, CallsLevelsAsTheConfigurationDoes) {
         " debug ffn-0: one\n.* info  ffn-0: two\n.* warn  ffn-0: three\n.* error ffn-0: four");
 }
 
+TEST(Logging, NamesTheProcessWhileThereIsAnotherOfItsName) {
+    const auto write = [] {
+        set_up_logging("afdd", "info", "text");
+        show_pid_in_log(true);
+        log::info("one");
+        show_pid_in_log(false);
+        log::info("two");
+        std::_Exit(0);
+    };
+    EXPECT_EXIT(write(),
+                ::testing::ExitedWithCode(0),
+                " info  afdd\\[[0-9]+\\]: one\n.* info  afdd: two\n");
+}
+
 // Goal: a log that nobody reads holds nobody up, and says afterwards what is missing. Method: lines
 // of a request to a pipe of one page, which is read at last, and one line more. Oracle: the lines
 // that arrived and those that are said to be lost are all of them; each is a JSON object, and the
