@@ -12,7 +12,7 @@ namespace afd::daemon {
 
 namespace {
 
-constexpr std::string_view kPrefix = "AFD_";
+constexpr std::string_view kVariablePrefix = "AFD_";
 
 // Those that afdd, its workers, its clients or its tests read beside the options.
 constexpr std::array<std::string_view, 6> kOthers = {"AFD_API_KEY",
@@ -33,16 +33,16 @@ bool is_of_others(std::string_view name) {
 std::vector<std::string> misspelt_variables(const std::map<std::string, std::string>& environment) {
     std::vector<std::string> options;
     for (const std::string& option : option_names()) {
-        options.push_back(environment_name(option).substr(kPrefix.size()));
+        options.push_back(environment_name(option).substr(kVariablePrefix.size()));
     }
     std::vector<std::string> sentences;
     for (const auto& [name, value] : environment) {
-        if (!name.starts_with(kPrefix) || is_of_others(name)) continue;
-        const std::string word = name.substr(kPrefix.size());
+        if (!name.starts_with(kVariablePrefix) || is_of_others(name)) continue;
+        const std::string word = name.substr(kVariablePrefix.size());
         const std::string meant = nearest_word(word, options);
         if (meant.empty() || meant == word) continue;
         sentences.push_back(name + " is no option of afdd and is ignored (did you mean '" +
-                            std::string(kPrefix) + meant + "'?)");
+                            std::string(kVariablePrefix) + meant + "'?)");
     }
     return sentences;
 }
