@@ -10,8 +10,8 @@
 
 namespace afd::daemon {
 
-// Fields have the names of proto/client.proto, as in `afdctl status --json`; 64-bit integers are
-// strings, as in all JSON of protobuf.
+// All fields, by the names of proto/client.proto and with numbers as numbers, as in `afdctl status
+// --json`.
 std::string state_text(const client::Status& status);
 
 }  // namespace afd::daemon

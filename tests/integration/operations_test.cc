@@ -337,7 +337,17 @@ TEST(Service, SaysItsStateOnSigusr1) {
     EXPECT_EQ(state["instance"], instance.name());
     EXPECT_EQ(state["state"], "ready");
     EXPECT_EQ(state["workers"].size(), 2U);
-    EXPECT_EQ(state["num_finished"], std::to_string(instance.status().num_finished()));
+    EXPECT_EQ(state["num_finished"], instance.status().num_finished());
+    const Outcome status =
+        run_program({program("afdctl"), "--instance", instance.name(), "status", "--json"},
+                    instance.runtime_directory());
+    // What both have is of the same kind: who reads one can read the other.
+    const json shown = json::parse(status.output, nullptr, false);
+    ASSERT_TRUE(shown.is_object()) << status.output;
+    for (const auto& [name, value] : shown.items()) {
+        ASSERT_TRUE(state.contains(name)) << name;
+        EXPECT_EQ(state[name].is_number(), value.is_number()) << name;
+    }
     EXPECT_EQ(instance.stop(), 0);
 }
 
