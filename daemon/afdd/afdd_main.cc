@@ -16,8 +16,10 @@
 #include "daemon/afdd/expert_plan.h"
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/joined_host.h"
+#include "daemon/afdd/kv_memory.h"
 #include "daemon/afdd/model_check.h"
 #include "daemon/config/command_line.h"
+#include "daemon/config/host_plan.h"
 #include "daemon/config/misspelt_variables.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/handover/predecessor.h"
@@ -27,6 +29,7 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/slurm/slurm_job.h"
+#include "model/family/model_files.h"
 
 namespace afd::daemon {
 
@@ -63,6 +66,17 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
         return ExitCode::kUsage;
     }
     return ExitCode::kOk;
+}
+
+// Whether there is room is for the doctor to say: the configuration may be for another machine.
+void print_kv_memory(const Config& config) {
+    // Of a host that joins, the number of workers is for the afdd that leads to say.
+    if (config.model.empty() || !config.join.empty()) return;
+    const auto model = model::load_model_config(config.model, config.kv_dtype);
+    if (!model.ok()) return;
+    std::printf("# memory: KV caches take %llu MiB on this host, for %u attention workers\n",
+                static_cast<unsigned long long>(kv_bytes_here(config, model.value()) >> 20),
+                HostPlan(config).num_workers(control::ATTENTION, ""));
 }
 
 ExitCode print_doctor(const Config& config, bool as_json) {
@@ -124,7 +138,9 @@ int run(int argc, char** argv) {
         for (const std::string& one : misspelt) std::fprintf(stderr, "afdd: %s\n", one.c_str());
     }
     if (line->check_config) {
-        return static_cast<int>(print_checked(resolved.value()));
+        const ExitCode checked = print_checked(resolved.value());
+        if (checked == ExitCode::kOk) print_kv_memory(config);
+        return static_cast<int>(checked);
     }
     if (line->doctor) return static_cast<int>(print_doctor(config, line->json));
     set_up_logging("afdd", config.log_level, config.log_format);

@@ -195,6 +195,11 @@ TEST(Doctor, CountsTheKvCachesAndAfddRefusesThemAtOnce) {
     EXPECT_EQ(refused.exit_status, 4) << refused.output;
     EXPECT_THAT(refused.output, HasSubstr("the KV caches of 2 attention workers take "));
     EXPECT_EQ(refused.output.find("attention-0"), std::string::npos) << refused.output;
+    std::vector<std::string> check = start;
+    check.push_back("--check-config");
+    const Outcome checked = run_program(check, directory);
+    EXPECT_EQ(checked.exit_status, 0) << "it may be for another machine";
+    EXPECT_THAT(checked.output, HasSubstr(" MiB on this host, for 2 attention workers"));
 }
 
 void write_config(const std::string& file, const std::string& text) {
