@@ -401,14 +401,23 @@ Result<std::string> Client::stop_and_wait(std::chrono::milliseconds timeout,
     arrived_.clear();
     num_taken_ = 0;
     std::string cut_off;
+    bool is_drained = false;
     while (true) {
         const bool is_open = connection_.receive(arrived_).ok();
         for (const Response& response : arrived_) {
+            const bool is_of_drain = response.request_id() == drain.request_id();
+            is_drained |= is_of_drain && response.has_done();
             if (!response.has_error()) continue;
             if (response.request_id() == order.request_id()) return to_error(response.error());
-            if (response.request_id() == drain.request_id()) cut_off = response.error().message();
+            if (is_of_drain) cut_off = response.error().message();
         }
         arrived_.clear();
+        if (!is_open && !is_drained && cut_off.empty()) {
+            return afd::Error{
+                Code::kUnavailable,
+                "afdd has ended and did not say that everything was finished; see its "
+                "log"};
+        }
         if (!is_open) return cut_off;
         AFD_ASSIGN(const Wake wake, wait(deadline, cancellation));
         if (wake == Wake::kDeadline) {

@@ -127,6 +127,8 @@ class Client {
     Result<std::string> stop_and_wait(std::chrono::milliseconds timeout,
                                       const Cancellation* cancellation = nullptr);
 
+    // Whether the connection has ended.
+    bool is_lost() const { return connection_.is_lost(); }
     // Whether afdd was given up because it was silent: it is there and does not answer.
     bool is_silent() const { return is_silent_; }
 

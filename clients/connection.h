@@ -57,6 +57,9 @@ class Connection {
     // and afdd's own error for the whole connection (with request_id 0).
     Result<> receive(std::vector<Response>& responses);
 
+    // Whether it has ended: by afdd's end or error, or because the caller gave up.
+    bool is_lost() const { return error_.has_value(); }
+
     // The caller has lost its patience: kUnavailable with `why`, which is (2)'s first error.
     afd::Error give_up(const std::string& why) { return fail(Code::kUnavailable, why); }
 

@@ -78,6 +78,8 @@ class Model:
             self._read(config, weights or default_weights(config))
         except KeyError as error:
             raise ValueError(f"config.json has no {error.args[0]}") from error
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"config.json has a value of another type ({error})") from error
 
     def _read(self, config: dict, weights: str) -> None:
         if config["model_type"] not in KINDS:
@@ -99,7 +101,7 @@ class Model:
 
         self.other_bytes = model_memory.other_bytes(config)
         self.head_elements = config["vocab_size"] * hidden
-        ends = self.head_elements * (1 if config["tie_word_embeddings"] else 2)
+        ends = self.head_elements * (1 if config.get("tie_word_embeddings", False) else 2)
         self.attention_bytes = (self.other_bytes - 2 * ends) / len(layers)  # Of a layer, on average.
         self.kv_bytes = model_memory.kv_bytes_per_token(config) / len(layers)
         # Of one token of the cache: its score, and its part of the sum. Latent, both are products
@@ -116,7 +118,7 @@ class Model:
 
 
 def default_weights(config: dict) -> str:
-    method = config.get("quantization_config", {}).get("quant_method")
+    method = (config.get("quantization_config") or {}).get("quant_method")
     if method not in (None, "fp8"):
         raise ValueError(f"quant_method is {method}; say --weights "
                          + ", ".join(model_memory.FORMATS))

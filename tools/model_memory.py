@@ -31,7 +31,13 @@ def head_dim(config: dict) -> int:
 
 
 def has_experts(config: dict, layer: int) -> bool:
-    return (layer >= config.get("first_k_dense_replace", 0)
+    listed = config.get("mlp_layer_types")
+    if listed is not None:
+        return listed[layer] == "sparse"
+    first = config.get("first_k_dense_replace")
+    if first is None:  # As model/family has it.
+        first = 1 if config.get("model_type") in ("glm4_moe", "glm4_moe_lite") else 0
+    return (layer >= first
             and layer % config.get("moe_layer_freq", 1) == 0
             and (layer + 1) % config.get("decoder_sparse_step", 1) == 0
             and layer not in config.get("mlp_only_layers", []))
@@ -116,7 +122,7 @@ def balancing_biases(config: dict) -> int:
 def other_bytes(config: dict) -> int:
     """Of all that is no MLP."""
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
-    ends = config["vocab_size"] * hidden * (1 if config["tie_word_embeddings"] else 2) + hidden
+    ends = config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", False) else 2) + hidden
     attention = latent_attention(config) if is_latent(config) else grouped_attention(config)
     gates = num_experts(config) + (1 if config.get("shared_expert_intermediate_size") else 0)
     routers = sum(gates * hidden for layer in range(layers) if has_experts(config, layer))

@@ -124,12 +124,14 @@ class Daemon:
         prompts.write_text("".join("".join(draw.choices(CHARACTERS, k=prompt_tokens - 1)) + "\n"
                                    for _ in range(100 * requests)))
         self.load_log = self.runtime / "load.log"
-        return subprocess.Popen(
-            [self.bin / "afd-load", "--instance", self.instance, "--concurrency", str(streams),
-             "--requests", str(requests), "--prompts", prompts, "--max-tokens", str(max_tokens),
-             "--ignore-eos", "--temperature", "1", "--warmup", "0", "--request-timeout", "60m",
-             "--out", self.results, "--json"], env=self.environment, stdout=subprocess.DEVNULL,
-            stderr=open(self.load_log, "w", encoding="utf-8"))
+        command = [
+            self.bin / "afd-load", "--instance", self.instance, "--concurrency", str(streams),
+            "--requests", str(requests), "--prompts", prompts, "--max-tokens", str(max_tokens),
+            "--ignore-eos", "--temperature", "1", "--warmup", "0", "--request-timeout", "1h",
+            "--out", self.results, "--json"]
+        with open(self.load_log, "w", encoding="utf-8") as log:
+            return subprocess.Popen(command, env=self.environment, stdout=subprocess.DEVNULL,
+                                    stderr=log)
 
     def stop(self) -> None:
         self.process.terminate()

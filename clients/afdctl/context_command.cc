@@ -17,9 +17,12 @@ std::string lane_state(const Lane& lane) {
     return lane.acknowledged() == -lane.round() ? "refused" : "open";
 }
 
-std::string context_json(const Context& context) {
-    nlohmann::ordered_json fields;
-    for (const ContextField& field : context.fields()) fields[field.name()] = field.value();
+std::string context_json(const Context& context, bool has_lanes) {
+    nlohmann::ordered_json json{{"worker", context.role() + std::to_string(context.index())}};
+    for (const ContextField& field : context.fields()) {
+        json["fields"][field.name()] = field.value();
+    }
+    if (!has_lanes) return json.dump();
     nlohmann::ordered_json lanes = nlohmann::ordered_json::array();
     for (const Lane& lane : context.lanes()) {
         lanes.push_back({{"session", lane.session()},
@@ -30,10 +33,8 @@ std::string context_json(const Context& context) {
                          {"acknowledged", lane.acknowledged()},
                          {"state", lane_state(lane)}});
     }
-    return nlohmann::ordered_json{{"worker", context.role() + std::to_string(context.index())},
-                                  {"fields", fields},
-                                  {"lanes", lanes}}
-        .dump();
+    json["lanes"] = lanes;
+    return json.dump();
 }
 
 std::string padded(std::string text, size_t width) {
@@ -109,7 +110,7 @@ int run_context(const CommonOptions& common, const ContextOptions& options) {
         }
         asked.value().clear_run_flag();
         if (clears_screen) std::cout << "\033[H\033[J";
-        std::cout << (common.json ? context_json(context.value()) + "\n"
+        std::cout << (common.json ? context_json(context.value(), options.lanes) + "\n"
                                   : context_text(context.value()) +
                                         (options.lanes ? lanes_text(context.value()) : ""))
                   << std::flush;

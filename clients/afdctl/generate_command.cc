@@ -56,7 +56,7 @@ void print_resume_id(const Accepted& accepted, const EndpointFlags& endpoint) {
                  endpoint.words().c_str());
 }
 
-// Of a request that can be resumed, and broke off.
+// Of a request that can be resumed, whose connection broke.
 void print_received(uint64_t num_chunks) {
     std::fprintf(stderr,
                  "%llu chunks have come: resume with --received %llu\n",
@@ -200,7 +200,8 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
     if (!result.ok()) {
         const int code =
             report_failure(common, in_words_of_flags(result.error()), !client->is_silent());
-        if (options.resumable || !options.resume_id.empty()) print_received(num_chunks);
+        const bool is_kept = options.resumable || !options.resume_id.empty();
+        if (is_kept && client->is_lost() && !cancellation.requested()) print_received(num_chunks);
         return cancellation.requested() ? kExitInterrupted : code;
     }
     if (common.json) {

@@ -304,13 +304,15 @@ void Afdd::excuse_deaths() {
 
 Result<> Afdd::answer_context(const client::GetContext& asked, client::Context& answer) {
     AFD_ASSIGN(const control::Role role, crew_->workers().find(asked));
+    if (asked.lanes()) AFD_TRY(check_lanes(crew_->layout()));
     if (asked.has_run_flag()) {
         // Who drains or restarts a worker means one that a resize is about to end.
         AFD_TRY(resizer_->check_idle());
         crew_->supervisor().set_run_flag(role, asked.index(), asked.run_flag());
     }
     answer = crew_->workers().context(role, asked.index());
-    return asked.lanes() ? list_lanes(crew_->layout(), asked, answer) : Result<>();
+    if (asked.lanes()) list_lanes(crew_->layout(), asked, answer);
+    return {};
 }
 
 Result<> Afdd::on_upgrade_asked() {
@@ -371,7 +373,7 @@ void Afdd::on_service(const ServiceState& state) {
     gateway_->set_service(state);
     switch (state.level) {
         case ServiceState::Level::kReady:
-            log::info("all workers can start again");
+            log::info("requests are served again");
             return;
         case ServiceState::Level::kHalted:
             log::warn("nobody is served, requests wait: {}", state.reason);

@@ -29,7 +29,6 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/slurm/slurm_job.h"
-#include "model/family/model_files.h"
 
 namespace afd::daemon {
 
@@ -65,18 +64,11 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
         std::fprintf(stderr, "afdd: %s\n", experts.error().message.c_str());
         return ExitCode::kUsage;
     }
-    return ExitCode::kOk;
-}
-
-// Whether there is room is for the doctor to say: the configuration may be for another machine.
-void print_kv_memory(const Config& config) {
-    // Of a host that joins, the number of workers is for the afdd that leads to say.
-    if (config.model.empty() || !config.join.empty()) return;
-    const auto model = model::load_model_config(config.model, config.kv_dtype);
-    if (!model.ok()) return;
+    // Whether there is room is for the doctor to say: the configuration may be for another machine.
     std::printf("# memory: KV caches take %llu MiB on this host, for %u attention workers\n",
-                static_cast<unsigned long long>(kv_bytes_here(config, model.value()) >> 20),
+                static_cast<unsigned long long>(kv_bytes_here(config, model.value().config) >> 20),
                 HostPlan(config).num_workers(control::ATTENTION, ""));
+    return ExitCode::kOk;
 }
 
 ExitCode print_doctor(const Config& config, bool as_json) {
@@ -138,9 +130,7 @@ int run(int argc, char** argv) {
         for (const std::string& one : misspelt) std::fprintf(stderr, "afdd: %s\n", one.c_str());
     }
     if (line->check_config) {
-        const ExitCode checked = print_checked(resolved.value());
-        if (checked == ExitCode::kOk) print_kv_memory(config);
-        return static_cast<int>(checked);
+        return static_cast<int>(print_checked(resolved.value()));
     }
     if (line->doctor) return static_cast<int>(print_doctor(config, line->json));
     set_up_logging("afdd", config.log_level, config.log_format);

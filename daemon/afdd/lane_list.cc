@@ -22,16 +22,19 @@ void add_lane(const schedule::InstanceSegments& segments,
 
 }  // namespace
 
-Result<> list_lanes(const InstanceLayout& layout,
-                    const client::GetContext& asked,
-                    client::Context& answer) {
+Result<> check_lanes(const InstanceLayout& layout) {
+    if (layout.segments().has_shared_windows()) return {};
+    return Error{
+        Code::kUnimplemented,
+        "lanes are in memory that workers share; over transport = ucx each has its own, and "
+        "afdd does not see it"};
+}
+
+void list_lanes(const InstanceLayout& layout,
+                const client::GetContext& asked,
+                client::Context& answer) {
     const schedule::InstanceSegments& segments = layout.segments();
     const schedule::Geometry& geometry = segments.geometry();
-    if (!segments.has_shared_windows()) {
-        return Error{Code::kUnimplemented,
-                     "lanes are in memory that workers share; over transport = ucx each has its "
-                     "own, and afdd does not see it"};
-    }
     const bool is_ffn = asked.role() == "ffn";
     const uint32_t num_peers = is_ffn ? geometry.num_sessions : geometry.num_ffn_workers;
     for (uint32_t peer = 0; peer < num_peers; ++peer) {
@@ -40,7 +43,6 @@ Result<> list_lanes(const InstanceLayout& layout,
                 segments, is_ffn ? asked.index() : peer, is_ffn ? peer : asked.index(), m, answer);
         }
     }
-    return {};
 }
 
 }  // namespace afd::daemon

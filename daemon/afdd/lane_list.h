@@ -10,10 +10,12 @@
 
 namespace afd::daemon {
 
-// Adds the lanes of the worker that is asked for. REQUIRES: there is such a worker.
 // Errors: kUnimplemented: windows are not shared, so that afdd does not see them.
-Result<> list_lanes(const InstanceLayout& layout,
-                    const client::GetContext& asked,
-                    client::Context& answer);
+Result<> check_lanes(const InstanceLayout& layout);
+
+// Adds the lanes of the worker that is asked for. REQUIRES: check_lanes(); there is such a worker.
+void list_lanes(const InstanceLayout& layout,
+                const client::GetContext& asked,
+                client::Context& answer);
 
 }  // namespace afd::daemon

@@ -72,9 +72,9 @@ std::string window_line(const model::ModelConfig& config) {
 std::string expansion_line(const model::ModelConfig& config) {
     if (!config.form.is_int4() || config.quantisation.experts != ops::WeightFormat::kBf16)
         return "";
-    return "# model: experts that are stored in 4 bits become bf16, four times as large: those "
-           "stay int4 that are symmetric, in groups of 32 or a multiple of 64, all routed ones "
-           "alike, with bf16 or fp16 scales; afd-quantize --experts int4 makes such a checkpoint\n";
+    return "# model: the experts are bf16 in memory, also those stored in 4 bits: those stay int4 "
+           "that are symmetric, in groups of 32 or a multiple of 64, all routed ones alike, with "
+           "bf16 or fp16 scales; afd-quantize --experts int4 makes such a checkpoint\n";
 }
 
 // A line for a part of the checkpoint that is there or is not.

@@ -5,6 +5,7 @@
 
 #include "daemon/afdd/file_budget.h"
 #include "daemon/afdd/kv_memory.h"
+#include "daemon/config/host_plan.h"
 #include "daemon/config/resolved_config.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
@@ -104,16 +105,16 @@ Result<> Resizer::check_room(const Config& config, bool stop_first) const {
             with(num_files, num_workers, num_free));
     }
     if (stop_first) return {};
-    const uint64_t num_bytes =
-        config.attention_workers *
-        kv_bytes_per_worker(config, crew_->layout().setup().model().config());
+    const uint64_t num_bytes = kv_bytes_here(config, crew_->layout().setup().model().config());
     const uint64_t num_available = schedule::available_memory_bytes();
     if (num_bytes <= num_available) return {};
     return resource_exhausted(
         "the KV caches of {} attention workers take {} MiB beside those that serve, and {} MiB of "
         "memory are available: with --stop-first those end before, and requests stand still "
         "until the new ones are ready",
-        with(config.attention_workers, num_bytes >> 20, num_available >> 20));
+        with(HostPlan(config).num_workers(control::ATTENTION, ""),
+             num_bytes >> 20,
+             num_available >> 20));
 }
 
 Result<> Resizer::check_idle() const {
@@ -129,7 +130,7 @@ std::string Resizer::text() const {
         case Step::kAbandoned:
             return "";
         case Step::kLaying:
-            what = "segments are made";
+            what = "experts are placed, segments are made";
             break;
         case Step::kStarting:
         case Step::kStartingAlone:

@@ -37,7 +37,9 @@ std::vector<std::string> misspelt_variables(const std::map<std::string, std::str
     }
     std::vector<std::string> sentences;
     for (const auto& [name, value] : environment) {
-        if (!name.starts_with(kVariablePrefix) || is_of_others(name)) continue;
+        // A cluster names its services so.
+        const bool is_address = value.starts_with("tcp://") || value.starts_with("udp://");
+        if (!name.starts_with(kVariablePrefix) || is_of_others(name) || is_address) continue;
         const std::string word = name.substr(kVariablePrefix.size());
         const std::string meant = nearest_word(word, options);
         if (meant.empty() || meant == word) continue;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 
@@ -58,8 +59,9 @@ void write_all(const void* bytes, size_t size) {
 
 // What of this process is the child's business no more: handlers that would write to closed files,
 // masks of the thread that asks, and every file that is open here.
-void leave_parent(int write_end) {
+void leave_parent(int write_end, pid_t parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // It ended before.
     for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
@@ -69,8 +71,10 @@ void leave_parent(int write_end) {
     ::close_range(kAnswerFd + 1, ~0U, 0);
 }
 
-[[noreturn]] void run_child(int write_end, const std::function<Result<std::string>()>& ask) {
-    leave_parent(write_end);
+[[noreturn]] void run_child(int write_end,
+                            pid_t parent,
+                            const std::function<Result<std::string>()>& ask) {
+    leave_parent(write_end, parent);
     const Result<std::string> answer = ask();
     const std::string& bytes = answer.ok() ? answer.value() : answer.error().message;
     const AnswerHead head{.is_ok = answer.ok() ? 1U : 0U,
@@ -78,7 +82,8 @@ void leave_parent(int write_end) {
                           .num_bytes = bytes.size()};
     write_all(&head, sizeof(head));
     write_all(bytes.data(), bytes.size());
-    // Nothing of the parent's or of the library's is to be tidied up here.
+    // What the library has printed. Nothing else of it or of the parent is to be tidied up here.
+    std::fflush(nullptr);
     ::_exit(0);
 }
 
@@ -94,10 +99,13 @@ bool is_whole(const std::string& got) {
     return got.size() - sizeof(head) >= head.num_bytes;
 }
 
-// Reads until the answer is whole, nobody can write any more, or it is late.
+// More than any answer; a library that has spoilt its own may write for ever.
+constexpr size_t kAnswerBytesMax = size_t{64} << 20;
+
+// Reads until the answer is whole, nobody can write any more, it is late, or too long.
 std::string read_answer(int read_end, Clock::time_point deadline) {
     std::string got;
-    while (!is_whole(got)) {
+    while (!is_whole(got) && got.size() <= kAnswerBytesMax) {
         pollfd readable{.fd = read_end, .events = POLLIN, .revents = 0};
         const int num_ready = ::poll(&readable, 1, ms_until(deadline));
         if (num_ready < 0 && errno == EINTR) continue;
@@ -153,12 +161,15 @@ Result<std::string> ask_in_process(const std::string& path,
     const bool has_pipe = ::pipe2(ends, O_CLOEXEC) == 0;
     pipe.read_end = ends[0];
     pipe.write_end = ends[1];
+    // What waits in a buffer here would be written by both.
+    std::fflush(nullptr);
+    const pid_t parent = ::getpid();
     const pid_t child = has_pipe ? ::fork() : -1;
     if (child < 0) {
         return unavailable("the plugin '{}' cannot be asked: no process for it: {}",
                            with(path, std::strerror(errno)));
     }
-    if (child == 0) run_child(pipe.write_end, ask);
+    if (child == 0) run_child(pipe.write_end, parent, ask);
     Pipe::close_end(pipe.write_end);
     const std::string got = read_answer(pipe.read_end, deadline);
     if (!is_whole(got)) return no_answer(path, end_of(child, deadline), deadline_ms);

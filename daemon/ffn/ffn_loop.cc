@@ -134,8 +134,8 @@ void FfnLoop::look_at_scheduler() {
     probe_.corrected(errors);
     if (!scheduler_warnings_.take(schedule::steady_now_us() / 1000)) return;
     log::warn(
-        "the scheduler {}: {} choices were none and were dropped, and {} decisions were overruled, "
-        "as the oldest descriptor had waited too long",
+        "the scheduler {}: so far {} choices named no descriptor, or a session's second one, and "
+        "were dropped; {} times it was overruled because the oldest descriptor had waited too long",
         scheduler_->name(),
         errors.num_bad_choices,
         errors.num_overruled);

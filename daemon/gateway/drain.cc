@@ -35,10 +35,13 @@ void Drain::forget(const ClientSession& client) {
 }
 
 void Drain::cut_off(size_t num_requests) {
-    const Error error{Code::kDeadlineExceeded,
-                      num_requests == 1 ? "1 request had not finished, and was cut off"
-                                        : std::to_string(num_requests) +
-                                              " requests had not finished, and were cut off"};
+    const std::string what =
+        num_requests == 0 ? "answers that nobody had read were dropped"
+        : num_requests == 1
+            ? "1 request had not finished, and was cut off"
+            : std::to_string(num_requests) + " requests had not finished, and were cut off";
+    // Not kDeadlineExceeded: that is what a client calls the end of its own patience.
+    const Error error{Code::kUnavailable, what};
     for (const Waiting& entry : std::exchange(waiting_, {})) {
         answers_.error(*entry.client, entry.request_id, error);
     }

@@ -31,8 +31,8 @@ class Drain {
     // The client is gone, and hears nothing.
     void forget(const ClientSession& client);
 
-    // The host ends with `num_requests` in flight: whoever waits hears that as an error. REQUIRES:
-    // more than 0.
+    // The host ends with `num_requests` in flight, or with answers that nobody has read: whoever
+    // waits hears that as an error.
     void cut_off(size_t num_requests);
     // Nothing is in flight, no request and no unsent answer. Returns whether a begin() without a
     // client is to hear of it; each does once.

@@ -356,7 +356,8 @@ void Gateway::set_service(const ServiceState& state) {
 }
 
 void Gateway::fail_all(const Error& error) {
-    if (num_in_flight() > 0) drain_.cut_off(num_in_flight());
+    // Whoever still waits for the end of the drain waits for something.
+    drain_.cut_off(num_in_flight());
     ends_.fail_all(error);
     settle();
 }

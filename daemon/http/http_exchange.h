@@ -54,8 +54,8 @@ class HttpExchange {
     // REQUIRES: has(response.request_id()).
     void take(const client::Response& response, std::string& events);
 
-    // The request_ids of Generates that need not go on. Those of a resumable one go on: to read its
-    // end again its client needs it whole.
+    // The request_ids of Generates that need not go on. A resumable one goes on to its end, since
+    // whoever resumes it is told all of it again.
     std::vector<uint64_t> take_cut();
 
     // A resumed one: all that was said before has been said again just now; what comes is new.

@@ -22,11 +22,12 @@ const sockaddr* generic(const sockaddr_un& address) {
 // Why the socket at this address is not to be replaced; nothing: nobody has it any more.
 std::optional<std::string> use_of(const sockaddr_un& address) {
     const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe.valid()) return std::string("cannot be looked at: ") + std::strerror(errno);
     const int connected = ::connect(probe.get(), generic(address), sizeof(address));
     if (connected == 0 || errno == EAGAIN) return "is served by another process";
     if (errno == ECONNREFUSED) return std::nullopt;
     // One that is no stream of bytes, for example, may be of value to whoever has it.
-    return std::string("exists, and is not one that nobody serves: ") + std::strerror(errno);
+    return std::string("is in the way and may be in use: ") + std::strerror(errno);
 }
 
 Error failed(const std::string& what, const std::string& path) {

@@ -54,8 +54,10 @@ ServiceState service_state(WorkerSlots attention,
     }
     const bool some_serve = std::any_of(
         attention.begin(), attention.end(), [](const auto& slot) { return !is_away(*slot); });
+    const bool some_can_serve = std::any_of(
+        attention.begin(), attention.end(), [](const auto& slot) { return !has_failed(*slot); });
     const bool has_failures = !state.reason.empty();
-    if (has_failures && !(some_serve && reaches_experts(ffn, can_do_without))) {
+    if (has_failures && !(some_can_serve && reaches_experts(ffn, can_do_without))) {
         state.level = Level::kFailed;
     } else if (!(some_serve && can_do_without_those(ffn, is_away, can_do_without))) {
         state.level = Level::kHalted;

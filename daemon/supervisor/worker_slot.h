@@ -64,7 +64,7 @@ class WorkerSlotListener {
     virtual void on_worker_failing(WorkerSlot& slot) = 0;
     // A worker that had died soon after it was ready, again and again, has now lived longer.
     virtual void on_worker_settled(WorkerSlot& slot) = 0;
-    // is_halted() is another.
+    // is_halted() has changed.
     virtual void on_worker_halted(WorkerSlot& slot) = 0;
 };
 
@@ -220,7 +220,8 @@ class WorkerSlot {
     Timer end_timer_;  // Kills a worker that was halted and does not end.
     bool shutting_down_ = false;
     bool is_to_run_ = true;  // run_flag.
-    bool halted_ = false;    // It is 0, or was, and the process of that time is there.
+    // run_flag is 0; or it was, and the process that was told to end is still there.
+    bool halted_ = false;
     bool is_tried_for_ever_ = false;
     uint32_t num_processes_ = 0;
     uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.

@@ -75,7 +75,9 @@ class JsonBuilder {
     }
 
     template <typename Exception>
-    bool parse_error(std::size_t position, const std::string&, const Exception&) {
+    bool parse_error(std::size_t position, const std::string&, const Exception& exception) {
+        constexpr int kNumberOverflow = 406;  // The library's number for it.
+        if (exception.id == kNumberOverflow) return fail("it has a number beyond 1.8e308");
         is_json_ = false;
         return fail(fmt::format("not valid JSON near byte {}", position));
     }

@@ -33,8 +33,11 @@ Code code_of(int error) {
     }
 }
 
-// The names in the folder of `path`, which are what a rename changes. A file system that cannot do
-// it has done what it can.
+// As the kernel has it.
+constexpr int kLinksMax = 40;
+
+// Writes the names in the folder of `path` to the disk: they are what a rename changes. A file
+// system that cannot do it has done what it can.
 void flush_folder(const std::string& path) {
     const std::string folder = fs::path(path).parent_path();
     const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
@@ -64,12 +67,14 @@ Error WholeFile::failure(const char* what) const {
 Result<WholeFile> WholeFile::create(const std::string& path) {
     std::error_code error;
     std::string place = path;
-    if (fs::is_symlink(path, error)) {
-        const fs::path target = fs::canonical(path, error);
-        if (!error) place = target;
-    }
-    const fs::file_status status = fs::status(place, error);
+    const fs::file_status status = fs::status(path, error);
     const bool is_beside = !fs::exists(status) || fs::is_regular_file(status);
+    // Also through links to what is not there yet. A pipe or device is opened by its own name.
+    for (int i = 0; is_beside && i < kLinksMax && fs::is_symlink(place, error); ++i) {
+        const fs::path target = fs::read_symlink(place, error);
+        if (error) break;
+        place = (fs::path(place).parent_path() / target).string();
+    }
     // With the process' id: two that write the same file do not write into one.
     WholeFile file(place, is_beside ? place + "." + std::to_string(::getpid()) + ".tmp" : place);
     if (is_beside) ::unlink(file.written_.c_str());

@@ -3,7 +3,8 @@
 
 // WholeFile: a file that is there whole or not at all. It is written beside its place, and takes it
 // when everything is on the disk; whatever was there before stays until then, and stays when the
-// writing fails.
+// writing fails. The new file has the mode of any new file: the folder must be writable, the old
+// file need not be. A process that is killed leaves `path`.PID.tmp.
 //
 // Made before the work whose result it is to hold: a place that cannot be written shows at once.
 

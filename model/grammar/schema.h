@@ -6,9 +6,9 @@
 //
 // Known: type (also a list), properties, required, additionalProperties, items, prefixItems,
 // minItems, maxItems, minLength, maxLength, enum, const, anyOf, $ref within the schema ("#",
-// "#/$defs/..."), true, and of a string without lengths the formats of string_formats.h. Other
-// formats are passed over, which the reader is told; so are annotations (title, description,
-// default, examples, ...), which say nothing about the text.
+// "#/$defs/..."), true, and of a string without lengths the formats of string_formats.h. Any other
+// format is passed over and listed (JsonSchema::ignored). Annotations (title, description, default,
+// examples, ...) are passed over silently: they say nothing about the text.
 
 #include <cstddef>
 #include <cstdint>

@@ -137,6 +137,7 @@ void free_in_slab(std::byte* block) {
 void* allocate_huge(size_t bytes) {
     if (bytes < kSmallestMapped) return ::operator new (bytes, std::align_val_t{kLine});
     if (bytes <= kLargestInSlab) return allocate_in_slab(round_up(bytes, kLine));
+    if (bytes > SIZE_MAX / 2) return nullptr;  // Rounded up it would be little.
     std::byte* block = map(mapped_bytes(bytes));
     if (block != nullptr && bytes <= kPopulatedMost) populate(block, mapped_bytes(bytes));
     return block;

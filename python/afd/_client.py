@@ -15,6 +15,7 @@ from afd._errors import Error, InvalidArgument, NotFound, Unavailable, DeadlineE
 from afd._messages import FRAME_BYTES_MAX, messages
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
+_POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
 
 
 class Generation(NamedTuple):
@@ -299,12 +300,15 @@ class Client:
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
-            is_readable = bool(poll.poll(max(deadline - time.monotonic(), 0.001) * 1000))
+            left_ms = max(deadline - time.monotonic(), 0.001) * 1000
+            is_readable = bool(poll.poll(min(left_ms, _POLL_MS_MAX)))
             if is_readable:
                 with self._in_step():
                     self._received += self._socket.recv(1 << 16)
         except (OSError, ValueError) as error:  # ValueError: it is closed.
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
+        if not is_readable and left_ms > _POLL_MS_MAX:
+            return  # The wait goes on.
         if not is_readable:
             self.close()  # What is being generated for it ends.
             raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s")

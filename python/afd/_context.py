@@ -224,10 +224,12 @@ def _words(segment, offset: int, shape: tuple[int, ...]) -> np.ndarray:
 def segment(name: str, *, create: int = 0, writable: bool = True) -> np.ndarray:
     """Shared memory of that name ("/afd-...") as uint8 [size]; `create`: new, zeros, of that size.
 
-    Without `writable` the memory itself is read-only: to watch an instance that serves. It stays mapped as long as the array or a view of it lives; unlink_segment() takes the name.
-    The daemon's segments are links to memory files; such a link is followed only to one of this
-    user that is sealed, so that nobody can shorten what is mapped. Errors: FileExistsError: `create`,
-    and the name is taken; NotFound, InvalidArgument; ResourceExhausted: no memory, and no name.
+    With writable=False the memory itself is read-only: to watch an instance that serves. It stays
+    mapped as long as the array or a view of it lives; unlink_segment() takes the name. The daemon's
+    segments are links to memory files; such a link is followed only to one of this user that is
+    sealed, so that nobody can shorten what is mapped. Errors: FileExistsError: `create`, and the
+    name is taken; NotFound; InvalidArgument: also `create` without `writable`; ResourceExhausted:
+    no memory, and no name.
     """
     path = _path_of(name)
     if not isinstance(create, (int, np.integer)) or not 0 <= create < 2 ** 63:

@@ -16,10 +16,10 @@ namespace afd::schedule {
 void format_ffn_window(const WindowLayout& layout, std::byte* window);
 void format_control(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
 
-// The ScheduleContext once more, for the successor of a worker that may have spoilt it. run_flag
-// stays: whoever sets it means the successor, too. So does the out_num of an FFN worker, if it can
-// be one: until its successor scans, it tells how many descriptors the worker died with (wire.md).
-// REQUIRES: the worker is gone.
+// The ScheduleContext once more, for the successor of a worker that may have spoilt it. run_flag is
+// left alone: afdd stores it anew for each process (context_words.h). The out_num of an FFN worker
+// stays if it can be one: until its successor scans, it tells how many descriptors the worker died
+// with (wire.md). REQUIRES: the worker is gone.
 void restore_context(const SegmentHeader& header, ScheduleMode mode, std::byte* control);
 
 }  // namespace afd::schedule

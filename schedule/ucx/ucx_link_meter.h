@@ -30,7 +30,8 @@ struct UcxBeatTimes {
 
 class UcxLinkMeter {
   public:
-    // A link on which a probe takes longer has more to say than what it carries.
+    // A probe that takes longer is given up: the link is broken or full, and others wait their
+    // turn.
     static constexpr uint64_t kAnswerNs = 10'000'000'000;
     // Of a link of 10 Gbit/s 0.2 ms, and more than UCX or a kernel takes at once.
     static constexpr size_t kProbeBytes = 256 << 10;
@@ -64,7 +65,7 @@ class UcxLinkMeter {
     uint64_t shortest_ns_ = 0;
     uint64_t last_shortest_ns_ = 0;
     uint64_t span_began_ns_ = 0;
-    uint64_t probe_sent_ns_ = 0;  // 0: none is on its way. The last one is, or was given up.
+    uint64_t probe_sent_ns_ = 0;  // Of the last probe, until its answer; 0: none is awaited.
     uint64_t next_probe_ns_ = 0;
     uint64_t num_probes_ = 0;
     uint64_t num_told_ = 0;                  // Of these, who said something.

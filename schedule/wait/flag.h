@@ -33,8 +33,8 @@ inline int32_t observe(const int32_t& word, Order order) {
 }
 
 // A word of the caller's own process that nobody else writes, or that a dead predecessor wrote.
-// Over shared memory the calling thread alone does. Over UCX two threads of the process do, under
-// the lock of the UcxWorker: the data thread, and the one that receives, which stores what a
+// Over shared memory only the calling thread writes it. Over UCX two threads of the process do,
+// with the lock of the UcxWorker: the data thread, and the one that receives, which stores what a
 // welcome says of rounds taken over (UcxDispatch::read_welcome) and what arrives.
 inline int32_t observe_own(const int32_t& word) {
     // Acquire, for readers without that lock. Pairs with publish_seq_cst of read_welcome: who sees

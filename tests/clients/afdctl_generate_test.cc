@@ -232,15 +232,22 @@ TEST(Afdctl, ResumableSaysItsIdOnStandardError) {
 // Goal: whoever broke off can go on exactly where he is. Method: a stream that breaks behind three
 // chunks. Oracle: their number.
 TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
-    MockAfdd server([](size_t, const Generate&) {
-        MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(0));
-        answer.end = MockAnswer::End::kError;
-        return answer;
-    });
-    const ProgramResult broken = afdctl(server, {"generate", "hi", "--resumable"});
-    EXPECT_NE(broken.exit_code, 0);
-    EXPECT_THAT(broken.err, HasSubstr("3 chunks have come: resume with --received 3\n"));
-    EXPECT_EQ(afdctl(server, {"generate", "hi"}).err.find("chunks have come"), std::string::npos);
+    const auto run = [](MockAnswer::End end, const std::vector<std::string>& words) {
+        MockAfdd server([end](size_t, const Generate&) {
+            MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(0));
+            answer.end = end;
+            return answer;
+        });
+        const ProgramResult result = afdctl(server, words);
+        EXPECT_NE(result.exit_code, 0);
+        return result.err;
+    };
+    const std::string received = "3 chunks have come: resume with --received 3\n";
+    const std::vector<std::string> resumable = {"generate", "hi", "--resumable"};
+    EXPECT_THAT(run(MockAnswer::End::kDisconnect, resumable), HasSubstr(received));
+    EXPECT_THAT(run(MockAnswer::End::kDisconnect, {"generate", "hi"}), Not(HasSubstr("have come")));
+    // It has ended, and there is nothing to resume.
+    EXPECT_THAT(run(MockAnswer::End::kError, resumable), Not(HasSubstr("have come")));
 }
 
 TEST(Afdctl, AResumeThatIsAheadIsToldInWordsOfItsFlag) {

@@ -174,7 +174,9 @@ TEST(LoadOptions, Durations) {
     EXPECT_EQ(parse_duration("500ms").value(), microseconds(500'000));
     EXPECT_EQ(parse_duration("1.5").value(), microseconds(1'500'000));
     EXPECT_EQ(parse_duration("2m").value(), microseconds(120'000'000));
-    for (const char* text : {"", "s", "5h", "5 s", "-1s", "0s", "1e9s", "1.2.3s", "25000m"}) {
+    EXPECT_EQ(parse_duration("1h").value(), microseconds(3'600'000'000));
+    for (const char* text :
+         {"", "s", "25h", "5d", "5 s", "-1s", "0s", "1e9s", "1.2.3s", "25000m"}) {
         const auto result = parse_duration(text);
         ASSERT_FALSE(result.ok()) << text;
         EXPECT_THAT(result.error().message, HasSubstr("from 1ms to 24h"));

@@ -213,10 +213,12 @@ void MockAfdd::drain(uint64_t peer_id, uint64_t request_id) {
 void MockAfdd::stop(uint64_t peer_id, uint64_t request_id) {
     send_done(peer_id, request_id);
     if (stays_when_stopped_) return;
-    if (!cut_off_.empty()) {
+    if (cut_off_.empty()) {
+        if (drain_id_ != 0) send_done(peer_id, drain_id_);
+    } else {
         client::Response response;
         response.set_request_id(drain_id_);
-        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kDeadlineExceeded));
+        response.mutable_error()->set_code(static_cast<uint32_t>(Code::kUnavailable));
         response.mutable_error()->set_message(cut_off_);
         send(peer_id, response);
     }

@@ -105,6 +105,8 @@ TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
                              test_model(),
                              "--attention-workers",
                              "1024",
+                             "--kv-tokens",
+                             "4096",
                              "--micro-batches",
                              "64",
                              "--micro-batch-size",

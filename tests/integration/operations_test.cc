@@ -73,7 +73,14 @@ TEST(Service, AReloadBeforeItIsReadyIsNoReadiness) {
 // one, too. Oracle: the request that runs meanwhile ends whole.
 TEST(Service, TheFirstSignalBehindAStopDrains) {
     constexpr uint32_t kDrainedTokens = 600;
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    Instance instance({"--attention-workers",
+                       "1",
+                       "--ffn-workers",
+                       "1",
+                       "--stop-timeout-ms",
+                       "0",
+                       "--hang-timeout-ms",
+                       "0"});
     instance.wait_ready();
     const pid_t ffn = instance.worker_pids("ffn").at(0);
     BackgroundGeneration background(instance, long_request(kDrainedTokens));
@@ -95,8 +102,16 @@ TEST(Service, TheFirstSignalBehindAStopDrains) {
 // Goal: who stops an instance hears what that cost. Method: a request that cannot go on, and little
 // time to drain. Oracle: what afdctl says, and the exit code of afdd.
 TEST(Service, StopSaysHowManyRequestsWereCutOff) {
-    Instance instance(
-        {"--attention-workers", "1", "--ffn-workers", "1", "--drain-timeout-ms", "200"});
+    Instance instance({"--attention-workers",
+                       "1",
+                       "--ffn-workers",
+                       "1",
+                       "--drain-timeout-ms",
+                       "200",
+                       "--stop-timeout-ms",
+                       "0",
+                       "--hang-timeout-ms",
+                       "0"});
     instance.wait_ready();
     BackgroundGeneration background(instance, long_request(600));
     background.stop_amid(5, instance.worker_pids("ffn").at(0));
@@ -160,7 +175,8 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
     EXPECT_THAT(no_model.output, HasSubstr("numeric class "));
     EXPECT_THAT(no_model.output, HasSubstr("what is needed depends on the model: give --model"));
     const Outcome object = run_program(
-        {program("afdctl"), "--json", "doctor", "--", "--demo", "--ffn-workers", "64"}, directory);
+        {program("afdctl"), "--json", "doctor", "--", "--demo", "--attention-workers", "64"},
+        directory);
     const json findings = json::parse(object.output, nullptr, false);
     ASSERT_TRUE(findings.is_array()) << object.output;
     EXPECT_EQ(findings[1]["subject"], "cores");

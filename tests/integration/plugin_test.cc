@@ -187,7 +187,7 @@ TEST(Plugins, ASchedulerThatIsOverruledIsReported) {
     EXPECT_THAT(afdctl({"status"}), HasSubstr("passes    library 'rogue': 0 bad choices, "));
     EXPECT_THAT(afdctl({"metrics"}), HasSubstr("afd_scheduler_overruled_total{"));
     EXPECT_THAT(instance.log(), HasSubstr("the scheduler 'rogue' (" AFD_ROGUE_PLUGIN "): "));
-    EXPECT_THAT(instance.log(), HasSubstr("decisions were overruled"));
+    EXPECT_THAT(instance.log(), HasSubstr("it was overruled because"));
     EXPECT_EQ(instance.stop(), 0);
     EXPECT_EQ(other.stop(), 0);
 }

@@ -267,7 +267,7 @@ TEST(Trace, RefusesWhatCannotBeWrittenAndWhatDoesNotRun) {
     EXPECT_FALSE(std::ifstream(file).is_open()) << "made although nothing could be traced";
     const Outcome idle = trace(instance.name(), file);
     EXPECT_EQ(idle.exit_status, 0) << idle.output;
-    EXPECT_THAT(idle.output, HasSubstr("0 events of 0 workers, 0 lost"));
+    EXPECT_THAT(idle.output, HasSubstr("0 events of 2 workers, 0 lost; nothing ran meanwhile"));
     EXPECT_EQ(instance.stop(), 0);
 }
 

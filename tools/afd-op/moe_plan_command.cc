@@ -57,7 +57,7 @@ constexpr Named kOptions[] = {
 
 // The framework's error with the options in place of its fields.
 Error in_options(Error error) {
-    const auto is_of_name = [](char c) { return c == '_' || std::isalnum(c) != 0; };
+    const auto is_of_name = [](unsigned char c) { return c == '_' || std::isalnum(c) != 0; };
     std::string text;
     for (auto at = error.message.begin(); at != error.message.end();) {
         const auto end = std::find_if_not(at, error.message.end(), is_of_name);

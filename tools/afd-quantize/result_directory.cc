@@ -66,6 +66,16 @@ Result<> make_folder(const std::string& path) {
     return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
 }
 
+// What a run that was killed was writing (model/checkpoint/whole_file.h). REQUIRES: the lock.
+void remove_leftovers(const std::string& path) {
+    std::error_code error;
+    std::vector<fs::path> left;
+    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+        if (at->path().extension() == ".tmp") left.push_back(at->path());
+    }
+    for (const fs::path& file : left) fs::remove(file, error);
+}
+
 Result<> sync(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     const bool is_done = fd >= 0 && ::fsync(fd) == 0;
@@ -125,6 +135,7 @@ Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std
                                  other,
                                  job)};
     }
+    remove_leftovers(path);
     ResultDirectory directory(path, job, std::move(*lock));
     directory.units_done_ = value_or(found, "units_done", uint64_t{0});
     directory.measured_text_ = value_or(found, "measured_text", std::string());

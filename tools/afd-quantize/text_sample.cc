@@ -11,7 +11,7 @@
 namespace afd {
 namespace {
 
-// A text of some thousand tokens does; its rows are on the disk, a few KiB for each.
+// Far more than is needed, some thousand tokens. Each takes a few KiB of disk.
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 
 std::string hash_of(std::string_view text) {
@@ -38,8 +38,11 @@ Result<> check(const TextSample& text, const model::ModelConfig& config) {
         const auto beyond = std::ranges::find_if(
             *ids, [&](int32_t id) { return static_cast<uint32_t>(id) >= config.vocab_size; });
         if (beyond == ids->end()) continue;
-        return data_loss("{}: the tokenizer gives token {}; config.json says vocab_size {}",
-                         with(text.path, *beyond, config.vocab_size));
+        return data_loss(
+            "{}: the model's tokenizer gives token {} for it, and its config.json says vocab_size "
+            "{}; "
+            "are they of the same model?",
+            with(text.path, *beyond, config.vocab_size));
     }
     return {};
 }

@@ -39,8 +39,8 @@ class GenerationAnswer {
     // nothing changes any more.
     void on_response(size_t choice, const client::Response& response, std::string& events);
 
-    // Choices that are over before the gateway says so: what it still makes for them is not said.
-    // Each is told once, in the call behind.
+    // Choices that ended since the last call although the gateway goes on with them: what it still
+    // makes for them is not said.
     std::vector<size_t> take_cut() { return std::exchange(cut_, {}); }
 
     // Every choice is complete, or there is an error().

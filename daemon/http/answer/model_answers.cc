@@ -34,7 +34,7 @@ ApiError no_such_model(std::string_view name, const ApiModel& model) {
                 fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
 }
 
-// Whatever a name is, it costs nobody the answer.
+// A model's name may be any bytes, and dump() throws at what is not UTF-8.
 HttpResponse written(const nlohmann::json& json) {
     return HttpResponse::json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }

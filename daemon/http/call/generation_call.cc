@@ -89,8 +89,10 @@ std::optional<float> read_top_p(FieldReader& fields) {
     if (!top_p) return std::nullopt;
     // 0 is how SamplingSettings says that it is off, which no client means by it, nor by what a
     // float has no other number for.
-    if (*top_p == 0) {
-        fields.fail(bad_field("top_p", "top_p = 0: must be above 0, up to 1; 1 keeps every token"));
+    if (*top_p <= 0) {
+        fields.fail(bad_field(
+            "top_p",
+            fmt::format("top_p = {}: must be above 0, up to 1; 1 keeps every token", *top_p)));
     }
     const auto read = static_cast<float>(*top_p);
     return read == 0 ? std::numeric_limits<float>::min() : read;

@@ -42,11 +42,12 @@ bool is_about_reading(std::string_view message) {
     return message.starts_with("the client reads too slowly") ||
            message.starts_with("nothing of it was read ");
 }
+
 bool is_about_keeping(std::string_view message) {
     return message.find("(resume_buffer_kib)") != std::string_view::npos;
 }
 
-// Something is full. Only of the queue it is true that the same request may find room in a moment.
+// Something is full. Only where it is a queue may the same request find room in a moment.
 ApiError exhausted(const std::string& message) {
     if (is_about_reading(message)) {
         return {.status = 408, .code = "client_too_slow", .message = message};

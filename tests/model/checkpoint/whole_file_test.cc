@@ -125,6 +125,15 @@ TEST(WholeFile, FollowsALinkAndKeepsIt) {
     EXPECT_THAT(names_in(directory.path("elsewhere")), ElementsAre("out"));
 }
 
+TEST(WholeFile, FollowsALinkToWhatIsNotThereYet) {
+    const test::TemporaryDirectory directory;
+    fs::create_directory(directory.path("elsewhere"));
+    fs::create_symlink("elsewhere/out", directory.path("link"));
+    ASSERT_TRUE(write_whole_file(directory.path("link"), bytes_of("new")).ok());
+    EXPECT_TRUE(fs::is_symlink(directory.path("link")));
+    EXPECT_EQ(text_of(directory.path("elsewhere/out")), "new");
+}
+
 // A file in the place of /dev/full would be an accident.
 TEST(WholeFile, DoesNotReplaceADevice) {
     const auto written = write_whole_file("/dev/full", bytes_of("text"));

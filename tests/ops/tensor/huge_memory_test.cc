@@ -113,7 +113,7 @@ TEST(HugeMemory, WhatIsResidentIsWhatWasAskedFor) {
         const size_t before = resident_bytes();
         size_t asked = 0;
         std::vector<Block> blocks;
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < 5; ++i) {
             for (const size_t bytes : layer) {
                 blocks.push_back(take(bytes));
                 std::memset(blocks.back().data, 1, bytes);
