@@ -182,7 +182,7 @@ class LimitsTest(unittest.TestCase):
                 received += part
             events = received.split(b"data: ")
             error = json.loads(events[-2].split(b"\n")[0])["error"]
-            self.assertEqual(error["type"], "rate_limit_error")
+            self.assertEqual(error["code"], "client_too_slow")
             self.assertIn("reads too slowly", error["message"])
             self.assertTrue(events[-1].startswith(b"[DONE]"))
 
