@@ -6,9 +6,9 @@
 // member before it, so that an object costs the square of its members: one request could keep a
 // process busy for minutes. Hence the limits.
 //
-// A whole number is what its digits say, however many they are: what a client or a model wrote as
-// an id comes out as that id. One that 64 bits do not hold is a value of its own kind, which dump()
-// does not know: write with the functions below.
+// A whole number below 1.8e308 is what its digits say: what a client or a model wrote as an id
+// comes out as that id. One that 64 bits do not hold is a value of its own kind, which dump() does
+// not know: write with the functions below.
 
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
