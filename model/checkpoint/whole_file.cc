@@ -10,28 +10,12 @@
 #include <system_error>
 #include <utility>
 
+#include "model/checkpoint/file_error.h"
+
 namespace afd::model {
 namespace {
 
 namespace fs = std::filesystem;
-
-Code code_of(int error) {
-    switch (error) {
-        case EACCES:
-        case EPERM:
-        case EROFS:
-            return Code::kPermissionDenied;
-        case ENOSPC:
-        case EDQUOT:
-        case EFBIG:
-            return Code::kResourceExhausted;
-        case ENOENT:
-        case ENOTDIR:
-            return Code::kNotFound;
-        default:
-            return Code::kUnavailable;
-    }
-}
 
 // As the kernel has it.
 constexpr int kLinksMax = 40;
@@ -61,7 +45,7 @@ WholeFile::~WholeFile() {
 
 Error WholeFile::failure(const char* what) const {
     const int error = errno;
-    return Error{code_of(error), path_ + ": " + what + ": " + std::strerror(error)};
+    return Error{file_error_code(error), path_ + ": " + what + ": " + std::strerror(error)};
 }
 
 Result<WholeFile> WholeFile::create(const std::string& path) {

@@ -34,6 +34,7 @@ struct Tokenizer::Impl {
                          std::string_view text,
                          std::vector<uint32_t>& out,
                          EncodeGap encode_gap);
+    Result<std::string_view> normalized(std::string_view text, std::string& room);
     Result<> encode_raw(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     Result<> encode_plain(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     Result<> encode_text(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
@@ -57,15 +58,19 @@ Result<> Tokenizer::Impl::walk(const AddedTokens& tokens,
     return encode_gap(text.substr(done));
 }
 
+// The text itself, or in `room` what the normalizer makes of it.
+Result<std::string_view> Tokenizer::Impl::normalized(std::string_view text, std::string& room) {
+    if (tables.normalizer.is_empty()) return text;
+    AFD_ASSIGN(room, tables.normalizer.normalized(text));
+    return std::string_view(room);
+}
+
 // What lies between added tokens of the raw text.
 Result<> Tokenizer::Impl::encode_raw(std::string_view text,
                                      bool begins_prompt,
                                      std::vector<uint32_t>& out) {
-    std::string normal;
-    if (!tables.normalizer.is_empty()) {
-        AFD_ASSIGN(normal, tables.normalizer.normalized(text));
-        text = normal;
-    }
+    std::string room;
+    AFD_ASSIGN(text, normalized(text, room));
     return walk(tables.normalized_tokens, text, out, [&](std::string_view gap) {
         return encode_text(gap, begins_prompt && gap.data() == text.data(), out);
     });
@@ -75,11 +80,8 @@ Result<> Tokenizer::Impl::encode_raw(std::string_view text,
 Result<> Tokenizer::Impl::encode_plain(std::string_view text,
                                        bool begins_prompt,
                                        std::vector<uint32_t>& out) {
-    std::string normal;
-    if (!tables.normalizer.is_empty()) {
-        AFD_ASSIGN(normal, tables.normalizer.normalized(text));
-        text = normal;
-    }
+    std::string room;
+    AFD_ASSIGN(text, normalized(text, room));
     return encode_text(text, begins_prompt, out);
 }
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "model/checkpoint/file_error.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -102,23 +103,6 @@ void* map_aligned(int fd, size_t size) {
     return data;
 }
 
-Code code_of(int error) {
-    switch (error) {
-        case EACCES:
-        case EPERM:
-        case EROFS:
-            return Code::kPermissionDenied;
-        case ENOSPC:
-        case EDQUOT:
-        case EFBIG:
-            return Code::kResourceExhausted;
-        case ENOENT:
-            return Code::kNotFound;
-        default:
-            return Code::kUnavailable;
-    }
-}
-
 }  // namespace
 
 SealedFile::SealedFile(SealedFile&& other) noexcept
@@ -155,7 +139,7 @@ Result<SealedFile> SealedFile::open(const std::string& path,
         return data_loss("{}: a worker has found it damaged when it used it", with(path));
     }
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return Error{code_of(errno), path + ": " + std::strerror(errno)};
+    if (fd < 0) return Error{file_error_code(errno), path + ": " + std::strerror(errno)};
     SealedFile file;
     file.path_ = path;
     file.fd_ = fd;
@@ -265,10 +249,10 @@ SealedFileWriter::~SealedFileWriter() {
 Error SealedFileWriter::failure(const char* what) const {
     const int error = errno;
     std::string text = temporary_ + ": " + what + ": " + std::strerror(error);
-    if (code_of(error) == Code::kResourceExhausted) {
+    if (file_error_code(error) == Code::kResourceExhausted) {
         text += fmt::format("; {} MiB are needed", (file_bytes_ >> 20) + 1);
     }
-    return Error{code_of(error), std::move(text)};
+    return Error{file_error_code(error), std::move(text)};
 }
 
 Result<SealedFileWriter> SealedFileWriter::create(const std::string& path,
