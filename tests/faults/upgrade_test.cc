@@ -249,15 +249,8 @@ class UpgradeOfDoors : public testing::Test {
     UpgradeOfDoors() {
         Instance::adopt_orphans();
         installed_.set_hook("export AFD_HTTP=127.0.0.1:0");
-        instance_ = std::make_unique<Instance>(std::vector<std::string>{"--attention-workers",
-                                                                        "1",
-                                                                        "--ffn-workers",
-                                                                        "1",
-                                                                        "--stop-timeout-ms",
-                                                                        "0",
-                                                                        "--hang-timeout-ms",
-                                                                        "0"},
-                                               "exec " + installed_.file() + " \"$@\"; :");
+        instance_ =
+            std::make_unique<Instance>(patient_pair(), "exec " + installed_.file() + " \"$@\"; :");
         instance_->wait_ready();
         old_address_ = http_address("127.0.0.1");
         sockets_ = instance_->runtime_directory() + "/afd/";
@@ -377,15 +370,7 @@ TEST_F(UpgradeUnderAManager, TheManagerHearsWhichProcessItIs) {
 TEST_F(UpgradeUnderAManager, TheManagerHearsOfTheOldOneWhenTheNewOneHasDied) {
     NotifySocket manager(notify_access_of(AFD_DEMO_MODEL "/../deploy/afdd.service"));
     Instance::adopt_orphans();
-    Instance instance({"--attention-workers",
-                       "1",
-                       "--ffn-workers",
-                       "1",
-                       "--stop-timeout-ms",
-                       "0",
-                       "--hang-timeout-ms",
-                       "0"},
-                      under(manager));
+    Instance instance(patient_pair(), under(manager));
     instance.wait_ready();
     ASSERT_NE(manager.wait_for("READY=1"), "");
     const pid_t ffn = instance.worker_pids("ffn").at(0);

@@ -48,6 +48,19 @@ void send_signal(pid_t pid, int number) {
     kill(pid, number);
 }
 
+std::vector<std::string> patient_pair(const std::vector<std::string>& more) {
+    std::vector<std::string> flags = {"--attention-workers",
+                                      "1",
+                                      "--ffn-workers",
+                                      "1",
+                                      "--stop-timeout-ms",
+                                      "0",
+                                      "--hang-timeout-ms",
+                                      "0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+}
+
 Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
     static std::atomic<int> next{0};
     name_ = "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));

@@ -26,6 +26,10 @@ std::string test_model();
 // Fails the test if it is no pid of one process.
 void send_signal(pid_t pid, int number);
 
+// Flags of an instance with one worker of each role, either of which may stand still for as long as
+// a test wants, and `more`.
+std::vector<std::string> patient_pair(const std::vector<std::string>& more = {});
+
 class Instance {
   public:
     // Starts afdd with the model of test_model(), unless `flags` name another. `shell`: a command

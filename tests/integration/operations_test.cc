@@ -73,14 +73,7 @@ TEST(Service, AReloadBeforeItIsReadyIsNoReadiness) {
 // one, too. Oracle: the request that runs meanwhile ends whole.
 TEST(Service, TheFirstSignalBehindAStopDrains) {
     constexpr uint32_t kDrainedTokens = 600;
-    Instance instance({"--attention-workers",
-                       "1",
-                       "--ffn-workers",
-                       "1",
-                       "--stop-timeout-ms",
-                       "0",
-                       "--hang-timeout-ms",
-                       "0"});
+    Instance instance(patient_pair());
     instance.wait_ready();
     const pid_t ffn = instance.worker_pids("ffn").at(0);
     BackgroundGeneration background(instance, long_request(kDrainedTokens));
@@ -102,16 +95,7 @@ TEST(Service, TheFirstSignalBehindAStopDrains) {
 // Goal: who stops an instance hears what that cost. Method: a request that cannot go on, and little
 // time to drain. Oracle: what afdctl says, and the exit code of afdd.
 TEST(Service, StopSaysHowManyRequestsWereCutOff) {
-    Instance instance({"--attention-workers",
-                       "1",
-                       "--ffn-workers",
-                       "1",
-                       "--drain-timeout-ms",
-                       "200",
-                       "--stop-timeout-ms",
-                       "0",
-                       "--hang-timeout-ms",
-                       "0"});
+    Instance instance(patient_pair({"--drain-timeout-ms", "200"}));
     instance.wait_ready();
     BackgroundGeneration background(instance, long_request(600));
     background.stop_amid(5, instance.worker_pids("ffn").at(0));

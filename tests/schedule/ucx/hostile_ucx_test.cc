@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peers that may say hello and say what they like: what that costs.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "schedule/near/near_link.h"
+#include "schedule/ucx/ucx_address.h"
+#include "schedule/ucx/ucx_message.h"
+#include "schedule/ucx/ucx_worker.h"
+#include "tests/schedule/ucx/ucx_network.h"
+
+namespace afd::schedule::stress {
+namespace {
+
+// A peer with the right to say hello, whose messages are any bytes.
+class Liar : public UcxReceiver {
+  public:
+    Liar(UcxNetwork& network, uint32_t session, uint64_t epoch)
+        : worker_(UcxWorker::make(network.config(), false).value()) {
+        network.book().set(Role::kAttention, session, {epoch, {}});
+        worker_->start(*this);
+        const UcxWorker::Lock held = worker_->lock();
+        path_ = worker_->connect(network.book().get(Role::kFfn, 0).address).value();
+        header_.magic = kUcxMagic;
+        header_.instance_id = test_identity().instance_id;
+        header_.epoch = epoch;
+        header_.session = session;
+    }
+    ~Liar() override { worker_->stop(); }
+    Liar(const Liar&) = delete;
+    Liar& operator=(const Liar&) = delete;
+
+    bool is_welcome() const {
+        const UcxWorker::Lock held = worker_->lock();
+        return is_welcome_;
+    }
+    void send(UcxHeader header, size_t payload_bytes, uint64_t seed) {
+        const UcxWorker::Lock held = worker_->lock();
+        auto message = std::make_unique<UcxMessage>();
+        message->header = header;
+        message->payload = std::make_unique<std::byte[]>(payload_bytes);
+        message->payload_bytes = payload_bytes;
+        std::mt19937_64 random(seed);
+        for (size_t i = 0; i < payload_bytes; ++i) {
+            // Small numbers often: those of slots and lengths that could be right.
+            message->payload[i] = static_cast<std::byte>(random() % 4 == 0 ? random() : 0);
+        }
+        worker_->send(*path_, *message);
+        sent_.push_back(std::move(message));
+    }
+    const UcxHeader& header() const { return header_; }
+
+  private:
+    void on_message(const std::shared_ptr<UcxPath>&,
+                    const UcxHeader& header,
+                    std::span<const std::byte>) override {
+        is_welcome_ = is_welcome_ || header.kind == UcxKind::kWelcome;
+    }
+    void on_tick(uint64_t) override {}
+
+    UcxHeader header_{};
+    bool is_welcome_ = false;
+    std::vector<std::unique_ptr<UcxMessage>> sent_;
+    std::unique_ptr<UcxWorker> worker_;
+    std::shared_ptr<UcxPath> path_;
+};
+
+// Counts what a neighbour is sent.
+struct WelcomeCounter final : NearReceiver {
+    void on_message(std::span<const std::byte> bytes, std::span<const std::byte>) override {
+        UcxHeader header{};
+        std::memcpy(&header, bytes.data(), std::min(bytes.size(), sizeof(header)));
+        if (header.kind == UcxKind::kWelcome) ++num_welcomes;
+    }
+    size_t num_welcomes = 0;
+};
+
+// Goal: a session's process that says hello again and again, and reads no answer, costs its rank no
+// memory. Method: a neighbour whose ring is full after a quarter of its hellos, each of which the
+// rank has turned to. Oracle: how many welcomes it finds when it reads at last; then one is
+// answered as before.
+TEST(HostileUcx, WhoRepeatsItsHelloAndReadsNothingIsWelcomedOnce) {
+    Geometry geometry = small_geometry();
+    geometry.num_micro_batches = kMicroBatchesMax;  // Long welcomes fill a ring sooner.
+    const size_t welcome_bytes = 2 * kMicroBatchesMax * sizeof(int32_t);
+    const size_t num_fitting = NearLink::kRingBytes / welcome_bytes;
+    UcxNetwork network(geometry, {.transports = "tcp", .devices = "lo", .near_by_memory = true});
+    const auto returns = network.returns(0);
+    const UcxWorker& worker = returns->end().worker();
+    network.book().set(Role::kAttention, 0, {1, {}});
+    const auto address = UcxAddress::parse(network.book().get(Role::kFfn, 0).address);
+    ASSERT_TRUE(address.ok() && address.value().near);
+    uint32_t num_in_flight = 0;
+    auto link = NearLink::connect(*address.value().near);
+    ASSERT_TRUE(link.ok()) << link.error().message;
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    UcxHeader hello{};
+    hello.magic = kUcxMagic;
+    hello.instance_id = test_identity().instance_id;
+    hello.epoch = 1;
+    hello.connection = 1;
+    hello.kind = UcxKind::kHello;
+    const auto say_hello = [&] {
+        const uint64_t num_before = worker.num_turns();
+        link.value()->send({.header = std::as_bytes(std::span(&hello, 1)),
+                            .payload = {},
+                            .num_in_flight = &num_in_flight});
+        while (worker.num_turns() < num_before + 2 && steady_now_us() < deadline_us) {
+            std::this_thread::yield();
+        }
+    };
+    WelcomeCounter counter;
+    // What comes at all comes within this time of the one before.
+    const auto read_welcomes = [&] {
+        uint64_t last_us = steady_now_us();
+        while (steady_now_us() < last_us + 500'000) {
+            const size_t num_before = counter.num_welcomes;
+            if (!link.value()->take(counter)) std::this_thread::yield();
+            if (counter.num_welcomes > num_before) last_us = steady_now_us();
+        }
+    };
+    for (size_t i = 0; i < 4 * num_fitting; ++i) say_hello();
+    read_welcomes();
+    EXPECT_GE(counter.num_welcomes, 1U);
+    EXPECT_LE(counter.num_welcomes, num_fitting + 1) << "more than its ring has room for";
+    const size_t num_before = counter.num_welcomes;
+    say_hello();
+    read_welcomes();
+    EXPECT_GT(counter.num_welcomes, num_before);
+    EXPECT_FALSE(link.value()->has_failed());
+}
+
+// Goal: whatever a session's process says over its connection costs nobody but that session.
+// Method: a peer that opens a connection as session 0 and sends headers and payloads at random,
+// most of them almost right; again and again, since the rank ends its connections. Oracle: not a
+// byte of session 1's stripe changes, and session 1 goes on to work.
+TEST(HostileUcx, AnyBytesOfAPeerCostNobodyElse) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto other_rank = network.returns(1);
+    const auto honest = network.dispatch(1);
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    await([&] { return honest->descriptor_flag(0, 0) == 0; });
+    const WindowLayout& layout = network.layout();
+    const size_t rows_at = layout.token_row_offset(1, 0, 0, 0);
+    const std::vector<std::byte> stripe_before(returns->own_window() + rows_at,
+                                               returns->own_window() + rows_at + 4096);
+    std::mt19937_64 random(17);
+    const size_t ids_bytes = small_geometry().slots_per_micro_batch() * sizeof(int32_t);
+    const size_t record_bytes = sizeof(UcxRecord) + small_geometry().attn_to_ffn_token_bytes;
+    for (uint64_t life = 1; life <= 5; ++life) {
+        Liar liar(network, 0, life);
+        UcxHeader hello = liar.header();
+        hello.kind = UcxKind::kHello;
+        liar.send(hello, 0, 0);
+        await([&] { return liar.is_welcome(); });
+        for (int i = 0; i < 50; ++i) {
+            UcxHeader header = liar.header();
+            header.kind = static_cast<UcxKind>(random() % 11);
+            header.session = static_cast<uint32_t>(random() % 8 == 0 ? random() : 0);
+            header.micro_batch = static_cast<uint32_t>(random() % 4);
+            header.round = static_cast<int32_t>(random() % 5) - 1;
+            header.num_rows = static_cast<uint32_t>(random() % 8 == 0 ? random() : random() % 3);
+            header.word = static_cast<uint32_t>(random() % 5);
+            header.number = static_cast<uint32_t>(random() % 4 == 0 ? random() : random() % 3);
+            header.offset = random() % 4 == 0 ? random() : random() % 512;
+            const size_t rows = header.num_rows % 4;
+            liar.send(header,
+                      random() % 4 == 0 ? random() % 3000 : ids_bytes + rows * record_bytes,
+                      random());
+        }
+        await([&] { return returns->end().num_bad() >= life; });
+    }
+    EXPECT_EQ(
+        std::memcmp(returns->own_window() + rows_at, stripe_before.data(), stripe_before.size()),
+        0);
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    honest->publish(0, 0, 3, ids, 5);
+    await([&] { return returns->descriptor_flags().at(2, Order::kAcquire) == 5; });
+    EXPECT_EQ(returns->layer_id(1, 0), 3);
+}
+
+}  // namespace
+}  // namespace afd::schedule::stress
