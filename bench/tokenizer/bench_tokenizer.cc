@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::bench {
 namespace {

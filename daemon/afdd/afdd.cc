@@ -4,11 +4,11 @@
 #include <csignal>
 #include <cstring>
 
-#include "daemon/afdd/file_budget.h"
 #include "daemon/afdd/http_setup.h"
-#include "daemon/afdd/kv_memory.h"
 #include "daemon/afdd/lane_list.h"
 #include "daemon/afdd/state_text.h"
+#include "daemon/instance/file_budget.h"
+#include "daemon/instance/kv_memory.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
 #include "model/attention/attention_config.h"

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/afdd/instance_layout.h"
-#include "daemon/afdd/instance_setup.h"
 #include "daemon/afdd/metrics_view.h"
 #include "daemon/afdd/worker_view.h"
 #include "daemon/cluster/host_list.h"
 #include "daemon/config/config.h"
+#include "daemon/instance/instance_layout.h"
+#include "daemon/instance/instance_setup.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/supervisor/supervisor.h"
 #include "daemon/supervisor/worker_door.h"

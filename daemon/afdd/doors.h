@@ -11,7 +11,6 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/afdd/instance_setup.h"
 #include "daemon/config/config.h"
 #include "daemon/config/listen_address.h"
 #include "daemon/gateway/gateway.h"
@@ -21,6 +20,7 @@
 #include "daemon/gateway/session/input_budget.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
+#include "daemon/instance/instance_setup.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/handover.pb.h"

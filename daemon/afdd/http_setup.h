@@ -5,11 +5,11 @@
 
 #include <memory>
 
-#include "daemon/afdd/instance_setup.h"
 #include "daemon/config/config.h"
 #include "daemon/config/listen_address.h"
 #include "daemon/gateway/session/input_budget.h"
 #include "daemon/http/http_services.h"
+#include "daemon/instance/instance_setup.h"
 
 namespace afd::daemon {
 

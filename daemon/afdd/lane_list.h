@@ -4,7 +4,7 @@
 // The lanes of a worker, as its segments have them: which rounds are open, and where. Beside
 // WorkerView, which shows the ScheduleContext.
 
-#include "daemon/afdd/instance_layout.h"
+#include "daemon/instance/instance_layout.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/afdd/instance_layout.h"
+#include "daemon/instance/instance_layout.h"
 #include "daemon/metrics/hop_times.h"
 #include "daemon/metrics/http_metrics.h"
 #include "daemon/metrics/request_metrics.h"

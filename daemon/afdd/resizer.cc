@@ -3,11 +3,11 @@
 
 #include <utility>
 
-#include "daemon/afdd/file_budget.h"
-#include "daemon/afdd/kv_memory.h"
-#include "daemon/config/host_plan.h"
-#include "daemon/config/resolved_config.h"
+#include "daemon/instance/file_budget.h"
+#include "daemon/instance/kv_memory.h"
 #include "daemon/loop/descriptor_limit.h"
+#include "daemon/options/resolved_config.h"
+#include "daemon/placement/host_plan.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/memory_room.h"

@@ -16,10 +16,10 @@
 #include <string>
 
 #include "daemon/afdd/doors.h"
-#include "daemon/afdd/instance_lock.h"
-#include "daemon/afdd/service_life.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/predecessor.h"
+#include "daemon/instance/instance_lock.h"
+#include "daemon/instance/service_life.h"
 #include "daemon/loop/event_loop.h"
 #include "proto/handover.pb.h"
 

@@ -24,10 +24,10 @@
 #include <vector>
 
 #include "daemon/afdd/doors.h"
-#include "daemon/afdd/instance_setup.h"
-#include "daemon/afdd/service_life.h"
 #include "daemon/gateway/gateway.h"
 #include "daemon/handover/successor.h"
+#include "daemon/instance/instance_setup.h"
+#include "daemon/instance/service_life.h"
 #include "daemon/loop/event_loop.h"
 #include "proto/handover.pb.h"
 #include "proto/status.h"

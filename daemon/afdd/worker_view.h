@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/afdd/instance_layout.h"
 #include "daemon/gateway/tracer.h"
+#include "daemon/instance/instance_layout.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"

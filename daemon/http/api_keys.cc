@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "daemon/http/message/http_word.h"
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {

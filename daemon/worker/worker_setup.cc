@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "daemon/config/instance_geometry.h"
-#include "daemon/config/placement_table.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/placement/placement_table.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/system_calls.h"
 #include "schedule/shared_memory/attach.h"

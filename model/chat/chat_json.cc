@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/chat/chat_text.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 #include "proto/failure.h"
 
 namespace afd::model {

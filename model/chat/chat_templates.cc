@@ -11,7 +11,7 @@
 #include "model/chat/harmony_template.h"
 #include "model/chat/mistral_templates.h"
 #include "model/chat/turn_templates.h"
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -6,7 +6,7 @@
 #include <ctime>
 
 #include "model/chat/chat_text.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -6,7 +6,7 @@
 // particular to its kind of attention is an AttentionConfig (model/attention/attention_config.h).
 //
 // Not here: how a family's config.json is read (model/family/family.h), generation defaults
-// (model/checkpoint/generation_config.h), tensors (model/checkpoint/safetensors.h).
+// (model/checkpoint/generation_config.h), tensors (model/safetensors/safetensors.h).
 
 #include <algorithm>
 #include <cstdint>
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/foreign_form.h"
 #include "model/checkpoint/residual_type.h"
 #include "model/checkpoint/tensor_names.h"
+#include "model/foreign/foreign_form.h"
 #include "ops/attention/rope.h"
 #include "ops/format/expert_activation.h"
 #include "ops/format/int4_rows.h"

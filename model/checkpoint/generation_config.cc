@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/checkpoint/json_document.h"
 #include "model/checkpoint/token_ids.h"
+#include "model/json/json_document.h"
 
 namespace afd::model {
 namespace {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/storage_type.h"
 #include "model/checkpoint/tensor_store.h"
+#include "model/safetensors/storage_type.h"
 #include "ops/tensor/bf16.h"
 #include "proto/status.h"
 

@@ -5,10 +5,10 @@
 #include <array>
 #include <cmath>
 
-#include "model/checkpoint/foreign_floats.h"
-#include "model/checkpoint/foreign_int4.h"
-#include "model/checkpoint/foreign_matrix.h"
-#include "model/checkpoint/fused_experts.h"
+#include "model/foreign/foreign_floats.h"
+#include "model/foreign/foreign_int4.h"
+#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/fused_experts.h"
 #include "proto/failure.h"
 
 namespace afd::model {

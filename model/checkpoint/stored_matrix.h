@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/fp8_blocks.h"
 #include "model/checkpoint/tensor_store.h"
+#include "model/foreign/fp8_blocks.h"
 #include "ops/format/weight_format.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"

@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "model/checkpoint/float_types.h"
-#include "model/checkpoint/foreign_matrix.h"
+#include "model/foreign/foreign_matrix.h"
+#include "model/safetensors/float_types.h"
 #include "proto/failure.h"
 
 namespace afd::model {

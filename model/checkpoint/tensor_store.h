@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/checkpoint/foreign_form.h"
-#include "model/checkpoint/fp8_blocks.h"
-#include "model/checkpoint/tensor_files.h"
+#include "model/foreign/foreign_form.h"
+#include "model/foreign/fp8_blocks.h"
+#include "model/safetensors/tensor_files.h"
 #include "ops/tensor/bf16.h"
 #include "proto/status.h"
 

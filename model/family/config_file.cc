@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "model/attention/attention_config.h"
-#include "model/checkpoint/json_document.h"
 #include "model/checkpoint/token_ids.h"
 #include "model/family/decoder_keys.h"
 #include "model/family/expert_formats.h"
 #include "model/family/family_registry.h"
+#include "model/json/json_document.h"
 
 namespace afd::model {
 namespace {

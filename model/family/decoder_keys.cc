@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 // fp8 in blocks of 128 x 128, as DeepSeek-V3 is released: its tensors say where it is (what stayed
-// in bf16 is listed by no key), and are read as they stand (model/checkpoint/fp8_blocks.h). How
+// in bf16 is listed by no key), and are read as they stand (model/foreign/fp8_blocks.h). How
 // other programs quantise activations for it while they run, or round scales, changes nothing here.
 // Experts stay in it; what else there is becomes bf16 while it is read.
 void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
@@ -52,7 +52,7 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                    : std::string();
     };
     const std::string method = text("quant_method");
-    // Experts of gpt-oss (model/checkpoint/fused_experts.h); afd-quantize may have left them so.
+    // Experts of gpt-oss (model/foreign/fused_experts.h); afd-quantize may have left them so.
     const bool may_be_mxfp4 = config.model_type == "gpt_oss";
     if (method == "mxfp4" && may_be_mxfp4) {
         config.quantisation.experts = ops::WeightFormat::kMxfp4;

@@ -5,7 +5,7 @@
 // (model/family/rope_keys.h). Each reader fills its part of a ModelConfig; problems stay in `keys`.
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 #include "ops/format/expert_slots.h"
 
 namespace afd::model {

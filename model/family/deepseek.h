@@ -12,8 +12,8 @@
 #include <span>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
 #include "model/family/family.h"
+#include "model/json/key_reader.h"
 
 namespace afd::model {
 

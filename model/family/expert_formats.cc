@@ -6,10 +6,10 @@
 #include <string>
 
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/foreign_matrix.h"
-#include "model/checkpoint/fused_experts.h"
 #include "model/family/foreign_keys.h"
 #include "model/family/module_filter.h"
+#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/fused_experts.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {

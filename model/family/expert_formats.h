@@ -6,8 +6,8 @@
 // models have the former in int4 and the latter, which are few, in bf16.
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
 #include "model/checkpoint/tensor_store.h"
+#include "model/json/key_reader.h"
 
 namespace afd::model {
 

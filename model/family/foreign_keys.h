@@ -2,13 +2,13 @@
 #pragma once
 
 // The quantization_config of programs other than afd-quantize: compressed-tensors, GPTQ and AWQ,
-// as far as their matrices are read (model/checkpoint/foreign_form.h).
+// as far as their matrices are read (model/foreign/foreign_form.h).
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 #include "ops/format/weight_format.h"
 
 namespace afd::model {

@@ -3,7 +3,7 @@
 
 // gpt-oss: grouped heads with biases and a sink each, windows in every second layer, a router with
 // a bias whose weights are a softmax over the chosen, and experts with biases and a clamped
-// activation, stored fused and in mxfp4 (model/checkpoint/fused_experts.h).
+// activation, stored fused and in mxfp4 (model/foreign/fused_experts.h).
 
 #include <span>
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 
 namespace afd::model {
 

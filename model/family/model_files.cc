@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "model/attention/attention_config.h"
-#include "model/checkpoint/json_document.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/family/config_file.h"
 #include "model/family/expert_formats.h"
+#include "model/json/json_document.h"
 #include "proto/failure.h"
 
 namespace afd::model {

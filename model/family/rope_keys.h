@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 
 namespace afd::model {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 #include "ops/format/gqa_cache.h"
 
 namespace afd::model {

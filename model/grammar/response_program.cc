@@ -12,7 +12,7 @@
 #include "model/grammar/schema.h"
 #include "model/grammar/schema_program.h"
 #include "model/grammar/vocabulary_trie.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 #include "proto/sampling.pb.h"
 

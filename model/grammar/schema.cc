@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/checkpoint/ordered_json.h"
 #include "model/grammar/schema_reference.h"
-#include "model/tokenizer/utf8.h"
+#include "model/json/ordered_json.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "model/grammar/byte_program.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/check.h"
 #include "proto/failure.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/attention/attention_config.h"
-#include "model/checkpoint/key_reader.h"
+#include "model/json/key_reader.h"
 #include "ops/attention/mla_prolog.h"
 
 namespace afd::model {

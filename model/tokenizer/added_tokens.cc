@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "model/tokenizer/character_kind.h"
+#include "model/unicode/character_kind.h"
 
 namespace afd::model {
 

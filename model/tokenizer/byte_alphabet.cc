@@ -4,7 +4,7 @@
 #include <array>
 #include <unordered_map>
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::model {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::model {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "model/tokenizer/tokenizer_keys.h"
-#include "model/tokenizer/unicode_form.h"
+#include "model/unicode/unicode_form.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/tokenizer/new_characters.h"
 #include "model/tokenizer/tokenizer_keys.h"
+#include "model/unicode/new_characters.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/tokenizer/text_pattern.h"
+#include "model/unicode/text_pattern.h"
 #include "proto/status.h"
 
 namespace afd::model {

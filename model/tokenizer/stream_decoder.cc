@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/stream_decoder.h"
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::model {
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <unordered_set>
 
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 #include "model/tokenizer/byte_alphabet.h"
-#include "model/tokenizer/character_kind.h"
 #include "model/tokenizer/tokenizer_keys.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/character_kind.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -8,7 +8,7 @@
 
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/tokenizer_keys.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include "model/tokenizer/text_pattern.h"
+#include "model/unicode/text_pattern.h"
 #include "proto/status.h"
 
 namespace afd::model {

@@ -3,13 +3,13 @@
 
 #include <utility>
 
-#include "model/checkpoint/json_document.h"
-#include "model/tokenizer/character_kind.h"
+#include "model/json/json_document.h"
 #include "model/tokenizer/piece_cache.h"
 #include "model/tokenizer/tiktoken_file.h"
 #include "model/tokenizer/tokenizer_file.h"
 #include "model/tokenizer/tokenizer_tables.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/character_kind.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

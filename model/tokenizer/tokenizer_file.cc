@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 #include "model/tokenizer/tokenizer_keys.h"
 #include "proto/failure.h"
 

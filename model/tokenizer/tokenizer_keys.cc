@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "model/tokenizer/byte_alphabet.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "model/checkpoint/file_error.h"
+#include "model/safetensors/file_error.h"
 #include "proto/failure.h"
 
 namespace afd::model {

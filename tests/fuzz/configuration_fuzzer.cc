@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "daemon/config/resolved_config.h"
+#include "daemon/options/resolved_config.h"
 #include "proto/check.h"
 
 namespace {

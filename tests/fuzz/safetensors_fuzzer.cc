@@ -3,7 +3,7 @@
 // The header of a *.safetensors file. Input: 8 bytes, how much data follows the header; then its
 // text. Oracle: what is accepted tiles the data, and each tensor is as long as its shape says.
 
-#include "model/checkpoint/safetensors.h"
+#include "model/safetensors/safetensors.h"
 #include "proto/check.h"
 #include "tests/fuzz/fuzz_input.h"
 

@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "model/checkpoint/safetensors_writer.h"
-#include "model/checkpoint/whole_file.h"
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
 #include "model/reference/reference_decoder.h"
+#include "model/safetensors/safetensors_writer.h"
+#include "model/safetensors/whole_file.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"

@@ -15,7 +15,7 @@
 #include "calls/call_attributes.h"
 #include "calls/machine_limits.h"
 #include "calls/registry.h"
-#include "model/checkpoint/whole_file.h"
+#include "model/safetensors/whole_file.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-op/tensor_file.h"
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "model/checkpoint/safetensors.h"
-#include "model/checkpoint/safetensors_writer.h"
+#include "model/safetensors/safetensors.h"
+#include "model/safetensors/safetensors_writer.h"
 
 namespace afd::tools {
 namespace {

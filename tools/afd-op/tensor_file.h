@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint/whole_file.h"
+#include "model/safetensors/whole_file.h"
 #include "ops/tensor/tensor_view.h"
 #include "ops/tensor/workspace.h"
 #include "proto/status.h"

@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
-#include "model/checkpoint/whole_file.h"
 #include "model/decoder/attention_half.h"
 #include "model/family/model_files.h"
+#include "model/safetensors/whole_file.h"
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"

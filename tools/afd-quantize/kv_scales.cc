@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/family/model_files.h"
 #include "model/mla/mla_block.h"
 #include "model/mla/mla_config.h"
 #include "model/mla/mla_tensors.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "proto/failure.h"
 #include "tools/afd-quantize/perplexity.h"
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <string>
 
-#include "model/checkpoint/whole_file.h"
+#include "model/safetensors/whole_file.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
 #include "tools/afd-quantize/text_sample.h"

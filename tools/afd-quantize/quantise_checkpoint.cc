@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "model/checkpoint/json_document.h"
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/stored_matrix.h"
-#include "model/checkpoint/whole_file.h"
+#include "model/json/json_document.h"
+#include "model/safetensors/whole_file.h"
 #include "ops/format/weight_format.h"
 #include "tools/afd-quantize/result_files.h"
 

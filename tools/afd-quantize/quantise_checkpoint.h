@@ -10,7 +10,7 @@
 //              it is used absorbed, and then one half of it is summed along its output channels,
 //              where a scale for each cannot be taken out of the sum.
 //              With grouped heads: q_proj, k_proj, v_proj and o_proj.
-// A source in fp8 (model/checkpoint/fp8_blocks.h) is read as bf16; what is not quantised is copied,
+// A source in fp8 (model/foreign/fp8_blocks.h) is read as bf16; what is not quantised is copied,
 // as it is. Embedding, head, router and norms stay as they are: a few per cent of the bytes, and
 // the most sensitive to rounding.
 //

@@ -10,9 +10,9 @@
 
 #include "model/attention/attention_config.h"
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/foreign_matrix.h"
 #include "model/checkpoint/stored_matrix.h"
 #include "model/checkpoint/tensor_names.h"
+#include "model/foreign/foreign_matrix.h"
 
 namespace afd {
 namespace {

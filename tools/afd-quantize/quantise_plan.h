@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/family/model_files.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "ops/format/weight_format.h"
 #include "proto/status.h"
 

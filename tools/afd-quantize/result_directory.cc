@@ -15,8 +15,8 @@
 #include <span>
 #include <utility>
 
-#include "model/checkpoint/safetensors_writer.h"
-#include "model/checkpoint/whole_file.h"
+#include "model/safetensors/safetensors_writer.h"
+#include "model/safetensors/whole_file.h"
 
 namespace afd {
 namespace {
@@ -66,7 +66,7 @@ Result<> make_folder(const std::string& path) {
     return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
 }
 
-// What a run that was killed was writing (model/checkpoint/whole_file.h). REQUIRES: the lock.
+// What a run that was killed was writing (model/safetensors/whole_file.h). REQUIRES: the lock.
 void remove_leftovers(const std::string& path) {
     std::error_code error;
     std::vector<fs::path> left;

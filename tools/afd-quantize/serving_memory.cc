@@ -12,10 +12,10 @@
 #include "model/attention/attention_config.h"
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/foreign_matrix.h"
 #include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/attention_half.h"
+#include "model/foreign/foreign_matrix.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd {

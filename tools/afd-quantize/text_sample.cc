@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 #include "proto/failure.h"
 
 namespace afd {

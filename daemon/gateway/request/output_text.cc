@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/request/output_text.h"
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {

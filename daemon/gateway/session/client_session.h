@@ -20,7 +20,7 @@
 //      what is new is kept for that one.
 //   6. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
-//   7. Its options in a file of their own, as daemon/config/http_options.cc; daemon/afdd/doors.cc
+//   7. Its options in a file of their own, as daemon/options/http_options.cc; daemon/afdd/doors.cc
 //      opens it.
 // What a client asks that is no Request (a list of models, a page) the session answers itself, and
 // calls host.on_answered().

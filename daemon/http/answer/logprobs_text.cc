@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "daemon/http/message/json_text.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::daemon {
 

@@ -10,7 +10,7 @@
 #include "daemon/http/call/tool_choice_reader.h"
 #include "model/chat/chat_template.h"
 #include "model/chat/chat_text.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 
 namespace afd::daemon {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/checkpoint/json_document.h"
+#include "model/json/json_document.h"
 
 namespace afd::daemon {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "model/checkpoint/ordered_json.h"
 #include "model/grammar/schema.h"
+#include "model/json/ordered_json.h"
 
 namespace afd::daemon {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "daemon/http/call/response_format_reader.h"
 #include "model/chat/call_form.h"
-#include "model/checkpoint/ordered_json.h"
 #include "model/grammar/response_program.h"
-#include "model/tokenizer/utf8.h"
+#include "model/json/ordered_json.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::daemon {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/http/message/json_text.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "proto/status.h"
 
 namespace afd::daemon {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/config/resolved_config.h"
+#include "daemon/options/resolved_config.h"
 
 namespace afd::daemon {
 namespace {

@@ -9,10 +9,10 @@
 #include <numbers>
 #include <utility>
 
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/family/model_files.h"
 #include "model/mla/mla_config.h"
 #include "model/mla/mla_tensors.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "ops/format/weight_format.h"
 #include "proto/check.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
-#include "model/checkpoint/safetensors_writer.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/e4m3.h"
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "model/checkpoint/generation_config.h"
-#include "model/checkpoint/safetensors.h"
 #include "model/family/config_file.h"
+#include "model/safetensors/safetensors.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/tokenizer.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"

@@ -13,9 +13,9 @@
 
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/matrix_quantiser.h"
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/decoder/expert_weights.h"
 #include "model/family/config_file.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "ops/experts/grouped_ffn.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/reference/quantise.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/safetensors_writer.h"
 #include "model/checkpoint/tensor_store.h"
+#include "model/safetensors/safetensors_writer.h"
 #include "tests/model/family/v3_config.h"
 #include "tests/temporary_directory.h"
 

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "model/checkpoint/json_document.h"
 #include "model/family/config_file.h"
 #include "model/gqa/gqa_config.h"
+#include "model/json/json_document.h"
 
 namespace afd::model {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 
 namespace afd::model {
 namespace {

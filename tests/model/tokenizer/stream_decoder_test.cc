@@ -7,7 +7,7 @@
 
 #include "model/tokenizer/stream_decoder.h"
 #include "model/tokenizer/tokenizer.h"
-#include "model/tokenizer/utf8.h"
+#include "model/unicode/utf8.h"
 #include "tests/model/tokenizer/small_tokenizer.h"
 
 namespace afd::model {

@@ -10,7 +10,7 @@
 #include <random>
 #include <utility>
 
-#include "model/checkpoint/safetensors_writer.h"
+#include "model/safetensors/safetensors_writer.h"
 
 namespace afd::model {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the table of model/tokenizer/unicode_additions.cc: what Unicode has added since version 14,
+// Writes the table of model/unicode/unicode_additions.cc: what Unicode has added since version 14,
 // as far as the tokenizers library knows it.
 //
 //     npm install --prefix DIR tokenizers@0.23.2

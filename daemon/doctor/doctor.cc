@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/doctor/doctor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "daemon/config/cpu_plan.h"
+#include "daemon/config/instance_geometry.h"
+#include "daemon/instance/configured_welcome.h"
+#include "daemon/instance/expert_plan.h"
+#include "daemon/instance/file_budget.h"
+#include "daemon/instance/kv_memory.h"
+#include "daemon/placement/host_plan.h"
+#include "model/family/model_files.h"
+#include "ops/format/numeric_class.h"
+#include "schedule/shared_memory/instance_segments.h"
+
+namespace afd::daemon {
+namespace {
+
+using Level = Finding::Level;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// A worker reads the clock some dozen times a round, and a round can be as short as 50 us.
+constexpr double kSlowClockNs = 200;
+
+std::string mib(uint64_t bytes) {
+    return fmt::format("{} MiB", bytes / kMiB);
+}
+
+std::string available_text(uint64_t bytes) {
+    return (bytes == kUnlimited ? "an unknown amount" : mib(bytes)) + " available";
+}
+
+std::string limit_text(uint64_t limit) {
+    return limit == kUnlimited ? "unlimited" : std::to_string(limit);
+}
+
+Finding examine_cpu(const MachineFacts& facts, const InstanceNeeds& needs) {
+    std::string sets;
+    for (const char* flag :
+         {"avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
+        if (facts.cpu_flags.contains(flag)) sets += std::string(sets.empty() ? "" : ", ") + flag;
+    }
+    Finding finding{"cpu",
+                    Level::kOk,
+                    fmt::format("{}; has {}; numeric class {}",
+                                facts.cpu_model.empty() ? "unknown model" : facts.cpu_model,
+                                sets.empty() ? "none of the sets that kernels use" : sets,
+                                needs.numeric_class),
+                    ""};
+    if (needs.numeric_class.starts_with("portable")) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "the portable kernels are many times slower: use a processor with AVX2, "
+            "or let a virtual machine have its host's (cpu: host)";
+    }
+    return finding;
+}
+
+Finding examine_cores(const MachineFacts& facts, const InstanceNeeds& needs) {
+    const std::string threads = needs.is_share_unknown
+                                    ? "data threads not known: the afdd that leads says which "
+                                      "workers this host gets"
+                                    : fmt::format("{} data threads", needs.num_threads);
+    Finding finding{
+        "cores", Level::kOk, fmt::format("{} allowed, {}", facts.num_cores, threads), ""};
+    if (facts.cpu_quota > 0) finding.text += fmt::format(", quota {:.1f}", facts.cpu_quota);
+    if (needs.num_threads > facts.num_cores) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "threads take turns on cores, and every hop waits for one: fewer "
+            "attention_workers, ffn_workers or threads; compare topology = colocated";
+    } else if (facts.cpu_quota > 0 && facts.cpu_quota < needs.num_threads) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "the cgroup stops all threads when its quota is used up, for up to a "
+            "tenth of a second: raise cpu.max to the number of data threads";
+    }
+    return finding;
+}
+
+Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
+    Finding finding{"shm", Level::kOk, "memfd", ""};
+    if (!facts.has_memfd) {
+        finding.level = Level::kFailed;
+        finding.text = "no memfd_create()";
+        finding.remedy = "windows are memory files: allow the call in the sandbox's system calls";
+        return finding;
+    }
+    if (needs.shm_bytes == 0) {
+        finding.text += fmt::format(
+            "; {}; what is needed depends on {}",
+            available_text(facts.memory_bytes),
+            needs.is_share_unknown ? "the workers that this host gets" : "the model: give --model");
+        return finding;
+    }
+    finding.text += fmt::format(
+        "; segments take {}, of {}", mib(needs.shm_bytes), available_text(facts.memory_bytes));
+    if (needs.two_phase_bytes > 0) {
+        finding.text += ", long prompts up to " + mib(needs.two_phase_bytes) + " more";
+    }
+    if (facts.memory_bytes < needs.shm_bytes) {
+        finding.level = Level::kFailed;
+        finding.remedy =
+            "fewer or smaller micro_batches, or more memory (MemoryMax of a service "
+            "counts it, too)";
+    } else if (facts.memory_bytes < needs.shm_bytes + needs.two_phase_bytes) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "set two_phase_memory_max to less: a long prompt for which there is no "
+            "room goes through the windows, slower";
+    }
+    return finding;
+}
+
+Finding examine_memory(const MachineFacts& facts, const InstanceNeeds& needs) {
+    Finding finding{"memory", Level::kOk, available_text(facts.memory_bytes), ""};
+    if (needs.weight_bytes == 0) return finding;
+    finding.text += fmt::format("; the model's files have {}", mib(needs.weight_bytes));
+    if (needs.kv_bytes > 0) finding.text += fmt::format(", KV caches take {}", mib(needs.kv_bytes));
+    if (facts.memory_bytes < needs.kv_bytes) {
+        finding.level = Level::kFailed;
+        finding.remedy = "lower kv_tokens or attention_workers, or choose a smaller kv_dtype";
+    } else if (facts.memory_bytes - needs.kv_bytes < needs.weight_bytes) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "weights that do not fit beside the KV caches are read from disk again and again: a "
+            "smaller or quantised model (afd-quantize), lower kv_tokens, or more memory";
+    }
+    return finding;
+}
+
+Finding examine_files(const MachineFacts& facts, const InstanceNeeds& needs) {
+    Finding finding{"nofile", Level::kOk, limit_text(facts.nofile) + " open files", ""};
+    const uint64_t num_at_start = num_files_at_start(needs.num_workers);
+    const uint64_t num_free = facts.nofile > num_at_start ? facts.nofile - num_at_start : 0;
+    const uint64_t num_possible = num_connections_within(num_free, needs.num_workers);
+    if (num_possible < needs.num_connections) {
+        finding.level = Level::kWarning;
+        finding.remedy = fmt::format(
+            "{0} connections instead of connections_max = {1} can be served: ulimit -n {2}, or "
+            "LimitNOFILE={2} in the unit",
+            num_possible,
+            needs.num_connections,
+            num_files_for(needs.num_connections, needs.num_workers));
+    }
+    return finding;
+}
+
+Finding examine_limits(const MachineFacts& facts) {
+    Finding finding{
+        "limits",
+        Level::kOk,
+        fmt::format(
+            "memlock {}, as {}", limit_text(facts.memlock), limit_text(facts.address_space)),
+        ""};
+    if (facts.address_space != kUnlimited) {
+        finding.level = Level::kWarning;
+        finding.remedy = "weights and windows are mapped whole: ulimit -v unlimited";
+    }
+    return finding;
+}
+
+Finding examine_huge_pages(const MachineFacts& facts) {
+    const bool is_known = !facts.huge_pages.empty();
+    Finding finding{"hugepages",
+                    Level::kOk,
+                    is_known ? "transparent ones: " + facts.huge_pages : "not told by the kernel",
+                    ""};
+    if (facts.huge_pages == "never") {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "reading weights through small pages costs about a tenth of the time: "
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+    }
+    return finding;
+}
+
+Finding examine_clock(const MachineFacts& facts) {
+    Finding finding{"clock",
+                    Level::kOk,
+                    fmt::format("{}, {:.0f} ns a reading",
+                                facts.clock_source.empty() ? "unknown source" : facts.clock_source,
+                                facts.clock_ns),
+                    ""};
+    if (facts.clock_ns > kSlowClockNs) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "reading the time is a system call here: choose tsc (or kvm-clock) in "
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    }
+    return finding;
+}
+
+const char* level_name(Level level) {
+    switch (level) {
+        case Level::kOk:
+            return "ok";
+        case Level::kWarning:
+            return "warning";
+        case Level::kFailed:
+            return "failed";
+    }
+    return "unknown";
+}
+
+Result<uint64_t> shm_bytes_of(const Config& config,
+                              const CpuPlan& cpus,
+                              const model::ModelConfig& model) {
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, choose_row_dtype(config.dispatch_dtype, model));
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(model, instance_geometry(config, cpus, row_dtype)));
+    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    return schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
+}
+
+// Of the workers that run here. What others have is theirs to plan.
+uint32_t threads_here(const HostPlan& hosts, const CpuPlan& cpus) {
+    uint32_t num_threads = 0;
+    const auto add = [&](control::Role role, const std::vector<WorkerCpus>& workers) {
+        for (uint32_t index = 0; index < workers.size(); ++index) {
+            if (!hosts.host_of(role, index).empty()) continue;
+            const uint32_t own = workers[index].num_threads;
+            num_threads = cpus.in_turns ? std::max(num_threads, own) : num_threads + own;
+        }
+    };
+    add(control::ATTENTION, cpus.attention);
+    add(control::FFN, cpus.ffn);
+    return num_threads;
+}
+
+}  // namespace
+
+Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
+    exit_code = ExitCode::kUsage;
+    InstanceNeeds needs;
+    const auto wanted = ops::parse_numeric_class(config.numeric_class);
+    needs.numeric_class = std::string(ops::name_of(wanted.value_or(ops::best_numeric_class())));
+    if (wanted && !ops::supported(*wanted)) {
+        return Error{
+            Code::kInvalidArgument,
+            fmt::format("numeric_class = {}: this processor cannot run it", config.numeric_class)};
+    }
+    needs.is_share_unknown = !config.join.empty();
+    CpuPlan cpus;
+    if (!needs.is_share_unknown) {
+        const HostPlan hosts(config);
+        AFD_ASSIGN(cpus, hosts.plan_local_cpus(config, allowed_cpus()));
+        needs.num_threads = threads_here(hosts, cpus);
+    }
+    const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
+    needs.num_workers = static_cast<uint32_t>(num_workers);
+    if (!needs.is_share_unknown) needs.num_connections = config.connections_max;
+    if (config.model.empty()) return needs;
+    exit_code = ExitCode::kModel;
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
+    files.set_residual(config.residual);
+    AFD_TRY(files.set_int4_rows(config.int4_rows));
+    exit_code = ExitCode::kUsage;
+    needs.weight_bytes = files.tensors().total_bytes();
+    if (needs.is_share_unknown) return needs;
+    AFD_TRY(check_experts(config, files.config()));
+    needs.kv_bytes = kv_bytes_here(config, files.config());
+    AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
+    if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
+    return needs;
+}
+
+std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& needs) {
+    return {examine_cpu(facts, needs),
+            examine_cores(facts, needs),
+            examine_shm(facts, needs),
+            examine_memory(facts, needs),
+            examine_files(facts, needs),
+            examine_limits(facts),
+            examine_huge_pages(facts),
+            examine_clock(facts)};
+}
+
+std::string findings_text(const std::vector<Finding>& findings) {
+    std::string text;
+    for (const Finding& finding : findings) {
+        text += fmt::format(
+            "{:<9}  {:<7}  {}\n", finding.subject, level_name(finding.level), finding.text);
+        if (!finding.remedy.empty()) text += fmt::format("{:<20}{}\n", "", finding.remedy);
+    }
+    return text;
+}
+
+std::string findings_json(const std::vector<Finding>& findings) {
+    nlohmann::ordered_json array = nlohmann::ordered_json::array();
+    for (const Finding& finding : findings) {
+        array.push_back({{"subject", finding.subject},
+                         {"level", level_name(finding.level)},
+                         {"text", finding.text},
+                         {"remedy", finding.remedy}});
+    }
+    return array.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The doctor: what of this machine would hinder an instance of this configuration, and how to mend
+// it. Starts nothing and takes nothing: it may be asked beside a running afdd.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/config/config.h"
+#include "daemon/doctor/machine_facts.h"
+#include "daemon/program/exit_codes.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+struct Finding {
+    enum class Level { kOk, kWarning, kFailed };  // Failed: afdd would not start.
+
+    std::string subject;  // "cpu", "shm", ...
+    Level level = Level::kOk;
+    std::string text;
+    std::string remedy;  // Empty if it is ok.
+};
+
+// What the configuration asks of the machine.
+struct InstanceNeeds {
+    std::string numeric_class;  // That would be taken.
+    // Of a host that joins: which workers it gets is for the afdd that leads to say. Then threads
+    // and segments are 0.
+    bool is_share_unknown = false;
+    uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
+    uint32_t num_workers = 0;      // That afdd has places for.
+    uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
+    uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
+    uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
+    uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
+    uint64_t kv_bytes = 0;         // Of the KV caches of this host's attention workers; likewise.
+};
+
+// Errors: what an afdd of this configuration would say of it or of its model; `exit_code` is then
+// that with which it would end.
+Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code);
+
+// One finding of each subject, in a fixed order.
+std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& needs);
+
+// A line for each, with the remedy below it; or a JSON array.
+std::string findings_text(const std::vector<Finding>& findings);
+std::string findings_json(const std::vector<Finding>& findings);
+
+}  // namespace afd::daemon

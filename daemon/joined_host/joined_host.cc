@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/joined_host/joined_host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "daemon/cluster/cluster_protocol.h"
+#include "daemon/joined_host/local_welcome.h"
+#include "daemon/program/logging.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "proto/failure.h"
+#include "proto/host_name.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr uint64_t kRetryMs = 1000;
+// A reason that stays the same.
+constexpr uint64_t kSayAgainMs = 30'000;
+
+std::string name_of_machine() {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    return host_name_from(name.data());
+}
+
+}  // namespace
+
+struct JoinedHost::Guest {
+    Guest(JoinedHost& host, std::unique_ptr<ClusterLink> opened)
+        : link(std::move(opened)), deadline(host.loop_, [&host, this] {
+              host.on_guest(*this, deadline_exceeded("asked for no worker in time"));
+          }) {
+        deadline.start(kSilentMs);
+    }
+
+    std::unique_ptr<ClusterLink> link;
+    Timer deadline;
+    bool is_refused = false;  // It has been told why, and is to leave.
+};
+
+JoinedHost::JoinedHost(Config config,
+                       std::string worker_directory,
+                       ServiceNotifier notifier,
+                       std::function<Result<Config>()> reload)
+    : config_(std::move(config)),
+      worker_directory_(std::move(worker_directory)),
+      notifier_(std::move(notifier)),
+      reload_(std::move(reload)),
+      life_(loop_, notifier_, true),
+      setup_(config_),
+      retry_timer_(loop_, [this] { connector_->start(); }),
+      beat_timer_(loop_, [this] { beat(); }),
+      leave_timer_(loop_,
+                   [this] {
+                       log::warn("{} has not ended in time", leader_->peer());
+                       end(ExitCode::kOk);
+                   }),
+      grace_timer_(loop_, [this] {
+          for (const auto& [place, seat] : seats_) seat->shut_down(true);
+      }) {}
+
+JoinedHost::~JoinedHost() = default;
+
+ExitCode JoinedHost::fail(ExitCode code, const Error& error) {
+    log::error("{}", error.message);
+    return code;
+}
+
+ExitCode JoinedHost::run() {
+    if (const auto done = setup_.take_instance(); !done.ok()) {
+        return fail(exit_code_of_taking(done.error().code), done.error());
+    }
+    if (const auto done = setup_.open_model(); !done.ok()) {
+        return fail(ExitCode::kModel, done.error());
+    }
+    if (const auto done = setup_.choose_kernels(); !done.ok()) {
+        return fail(ExitCode::kUsage, done.error());
+    }
+    if (const auto done = setup_.create_vocabulary(); !done.ok()) {
+        return fail(ExitCode::kSharedMemory, done.error());
+    }
+    if (const auto done = open(); !done.ok()) {
+        return fail(exit_code_of_taking(done.error().code), done.error());
+    }
+    for (const int signal : {SIGTERM, SIGINT}) {
+        signals_.push_back(
+            std::make_unique<SignalWatcher>(loop_, signal, [this, signal] { on_signal(signal); }));
+    }
+    signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [this] { reload(); }));
+    signals_.push_back(std::make_unique<SignalWatcher>(
+        loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text()); }));
+    beat_timer_.start(kBeatMs, kBeatMs);
+    life_.begin();
+    connector_->start();
+    loop_.run();
+    signals_.clear();
+    return exit_code_;
+}
+
+Result<> JoinedHost::open() {
+    const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
+    AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
+    AFD_ASSIGN(JoinAddress address, parse_join_address(config_.join));
+    connector_ =
+        std::make_unique<TcpConnector>(loop_, std::move(address), [this](Result<UniqueFd> socket) {
+            on_connecting(std::move(socket));
+        });
+    AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
+    door_->add(*this);
+    return {};
+}
+
+void JoinedHost::on_connecting(Result<UniqueFd> socket) {
+    const Result<> begun = socket.ok() ? greet(std::move(socket).value()) : socket.error();
+    if (!begun.ok()) try_again(begun.error());
+}
+
+Result<> JoinedHost::greet(UniqueFd socket) {
+    AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), *identity_));
+    has_said_join_ = false;
+    has_joined_ = false;
+    leader_ = std::make_unique<ClusterLink>(
+        loop_, std::move(channel), "leader at " + config_.join, [this](const Result<>& outcome) {
+            on_leader(outcome);
+        });
+    return {};
+}
+
+void JoinedHost::on_leader(const Result<>& outcome) {
+    const Result<> taken = take_from_leader();
+    if (leader_ == nullptr || (taken.ok() && outcome.ok())) return;
+    const Error why = taken.ok() ? outcome.error() : taken.error();
+    leader_.reset();
+    if (is_ending_) return;
+    if (is_leaving_) return end(ExitCode::kOk);
+    if (!taken.ok() && why.code != Code::kUnavailable) {
+        // Another attempt would meet the same.
+        log::error("{}", why.message);
+        end(ExitCode::kUsage);
+        return;
+    }
+    try_again(why);
+}
+
+void JoinedHost::try_again(const Error& why) {
+    retry_timer_.start(kRetryMs);
+    const uint64_t now_ms = loop_.now_ms();
+    if (why.message == last_failure_ && now_ms - failure_said_ms_ < kSayAgainMs) return;
+    last_failure_ = why.message;
+    failure_said_ms_ = now_ms;
+    log::warn("{}; trying again", why.message);
+    life_.say_status("waiting for its leader: " + why.message);
+}
+
+// Errors: kUnavailable; else what no further attempt mends.
+Result<> JoinedHost::take_from_leader() {
+    if (!leader_->channel().is_established()) return {};
+    if (!has_said_join_) AFD_TRY(say_join());
+    cluster::LeaderMessage message;
+    while (true) {
+        AFD_ASSIGN(const bool is_complete, leader_->channel().next(message));
+        if (!is_complete) return {};
+        if (message.has_refusal()) {
+            return Error{static_cast<Code>(message.refusal().code()),
+                         leader_->peer() + " refuses this host: " + message.refusal().message()};
+        }
+        if (message.has_over() && config_.leave_with_leader) {
+            log::info("{} has ended, and this host with it", leader_->peer());
+            end(ExitCode::kOk);
+            return {};
+        }
+        if (message.has_joined()) AFD_TRY(on_joined(message.joined()));
+    }
+}
+
+Result<> JoinedHost::say_join() {
+    if (leader_->channel().peer_name() != kLeaderName) {
+        return Error{Code::kPermissionDenied,
+                     fmt::format("{}: its certificate is that of '{}', which leads nobody",
+                                 leader_->peer(),
+                                 leader_->channel().peer_name())};
+    }
+    AFD_TRY(listen_beside_leader());
+    cluster::HostMessage message;
+    cluster::Join& join = *message.mutable_join();
+    join.set_version(kClusterVersion);
+    join.set_port(own_address_.port);
+    join.set_model_identity(setup_.model().identity());
+    for (const ops::NumericClass known : ops::supported_numeric_classes()) {
+        join.add_numeric_classes(std::string(ops::name_of(known)));
+    }
+    join.set_num_cores(static_cast<uint32_t>(allowed_cpus().size()));
+    join.set_memory_bytes(static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)));
+    has_said_join_ = true;
+    leader_->send(message);
+    return {};
+}
+
+// Where the leader's way to this host ends, so that its stand-ins find it.
+Result<> JoinedHost::listen_beside_leader() {
+    const auto own = own_address(leader_->fd());
+    if (!own) return unavailable("{}: the connection has no address", with(leader_->peer()));
+    ListenAddress address = listen_address_of(*own);
+    if (address.host == own_address_.host) return {};
+    address.port = 0;
+    AFD_ASSIGN(UniqueFd socket, listen_tcp(address, "join"));
+    own_address_ = address;
+    acceptor_ = std::make_unique<Acceptor>(
+        loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
+            add_guest(std::move(connected));
+        });
+    return {};
+}
+
+Result<> JoinedHost::on_joined(const cluster::Joined& joined) {
+    Config local = config_;
+    local.attention_workers = joined.num_attention_workers();
+    local.ffn_workers = joined.num_ffn_workers();
+    AFD_ASSIGN(cpus_, plan_cpus(local, allowed_cpus()));
+    has_joined_ = true;
+    last_failure_.clear();
+    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
+              joined.instance(),
+              leader_->peer(),
+              joined.num_attention_workers(),
+              joined.num_ffn_workers());
+    life_.say_ready("joined " + leader_->peer());
+    return {};
+}
+
+void JoinedHost::beat() {
+    if (leader_ == nullptr || !has_said_join_) return;
+    cluster::HostMessage message;
+    message.mutable_beat();
+    leader_->send(message);
+}
+
+void JoinedHost::add_guest(UniqueFd socket) {
+    const std::string from = "stand-in at " + peer_name(socket.get());
+    if (guests_.size() >= kGuestsMax && !make_room()) {
+        warn_of_stranger(
+            fmt::format("{}: refused: {} others have asked for no worker", from, kGuestsMax));
+        return;
+    }
+    auto channel = ClusterChannel::accept(std::move(socket), *identity_);
+    if (!channel.ok()) {
+        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
+        return;
+    }
+    guests_.emplace_back(
+        *this, std::make_unique<ClusterLink>(loop_, std::move(channel).value(), from, nullptr));
+    Guest& guest = guests_.back();
+    guest.link->set_on_read([this, &guest](const Result<>& outcome) { on_guest(guest, outcome); });
+}
+
+// False: all guests have a certificate of the cluster.
+bool JoinedHost::make_room() {
+    const auto oldest = std::ranges::find_if(
+        guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
+    if (oldest == guests_.end()) return false;
+    warn_of_stranger(oldest->link->peer() + ": dropped for another: it has not said who it is");
+    guests_.erase(oldest);
+    return true;
+}
+
+// Anybody can be one, as often as they like.
+void JoinedHost::warn_of_stranger(const std::string& what) {
+    const auto num_unsaid = strangers_.take(loop_.now_ms());
+    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+}
+
+// The guest becomes the stand-in of a seat, waits, or is gone; a stand-in that is refused hears why
+// before that.
+void JoinedHost::on_guest(Guest& guest, const Result<>& outcome) {
+    if (guest.is_refused && outcome.ok()) return;
+    const Result<> served = outcome.ok() ? serve(guest) : outcome;
+    if (served.ok() && guest.link != nullptr) return;
+    if (!served.ok() && !guest.is_refused) {
+        warn_of_refusal(*guest.link, served.error());
+        if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
+    }
+    guests_.remove_if([&](const Guest& one) { return &one == &guest; });
+}
+
+bool JoinedHost::is_of_leader(ClusterLink& link) {
+    return link.channel().is_established() && link.channel().peer_name() == kLeaderName;
+}
+
+void JoinedHost::warn_of_refusal(ClusterLink& link, const Error& why) {
+    const std::string what = fmt::format("{}: refused: {}", link.peer(), why.message);
+    is_of_leader(link) ? log::warn("{}", what) : warn_of_stranger(what);
+}
+
+// It reads the reason, tells the leader and leaves; it has kBeatMs for that.
+void JoinedHost::refuse(Guest& guest, const Error& why) {
+    cluster::WorkerHostMessage message;
+    message.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
+    message.mutable_refusal()->set_message(why.message);
+    guest.link->send(message);
+    guest.is_refused = true;
+    guest.deadline.start(kBeatMs);
+}
+
+Result<> JoinedHost::serve(Guest& guest) {
+    ClusterChannel& channel = guest.link->channel();
+    if (!channel.is_established()) return {};
+    if (channel.peer_name() != kLeaderName) {
+        return Error{
+            Code::kPermissionDenied,
+            fmt::format("its certificate is that of '{}', not of the leader", channel.peer_name())};
+    }
+    cluster::StandInMessage message;
+    AFD_ASSIGN(const bool is_complete, channel.next(message));
+    if (!is_complete) return {};
+    if (!message.has_take()) return data_loss("it did not say which worker it asks for");
+    AFD_ASSIGN(Seat* const seat, seat_of(message.take()));
+    seat->take(std::move(guest.link), std::move(*message.mutable_take()->mutable_welcome()));
+    return {};
+}
+
+Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
+    const bool is_ffn = wanted.role() == control::FFN;
+    if (is_ending_) return failed_precondition("this host is leaving");
+    // Those of a leader that there was before: its places may have been others.
+    std::erase_if(seats_, [&](const auto& seat) {
+        return seat.second->pid() == 0 &&
+               seat.second->instance_id() != wanted.welcome().instance_id();
+    });
+    if (const auto found = seats_.find({wanted.role(), wanted.index()}); found != seats_.end()) {
+        return found->second.get();
+    }
+    const auto& plans = is_ffn ? cpus_.ffn : cpus_.attention;
+    const size_t plan = free_plan(wanted.role());
+    if ((!is_ffn && wanted.role() != control::ATTENTION) || plan >= plans.size()) {
+        return failed_precondition("the leader had {} workers of this role for this host",
+                                   with(plans.size()));
+    }
+    Seat::Settings settings = seat_settings(wanted.role(), wanted.index(), plans[plan]);
+    settings.cpu_plan = plan;
+    AFD_ASSIGN(auto seat, Seat::make(loop_, std::move(settings)));
+    Seat* const made = seat.get();
+    seats_[{wanted.role(), wanted.index()}] = std::move(seat);
+    // As many visitors as it has workers now.
+    door_->remove(*this);
+    door_->add(*this);
+    return made;
+}
+
+// The first that no seat of the role has: they leave in any order.
+size_t JoinedHost::free_plan(control::Role role) const {
+    size_t plan = 0;
+    while (std::ranges::any_of(seats_, [&](const auto& seat) {
+        return seat.first.first == role && seat.second->cpu_plan() == plan;
+    })) {
+        ++plan;
+    }
+    return plan;
+}
+
+Seat::Settings JoinedHost::seat_settings(control::Role role,
+                                         uint32_t index,
+                                         const WorkerCpus& cpus) {
+    Seat::Settings settings;
+    settings.role = role;
+    settings.index = index;
+    settings.executable =
+        worker_directory_ + (role == control::FFN ? "/afd-ffn-worker" : "/afd-attention-worker");
+    settings.arguments = {"--instance",
+                          config_.instance,
+                          "--index",
+                          std::to_string(index),
+                          "--control-socket",
+                          setup_.paths().control_socket,
+                          "--log-level",
+                          config_.log_level,
+                          "--log-format",
+                          config_.log_format,
+                          "--own-process-group"};
+    const LocalWelcome local{
+        .role = role, .index = index, .cpus = cpus, .is_oversubscribed = cpus_.oversubscribed};
+    settings.localise = [this, local](control::Welcome& welcome) {
+        return local.localise(config_, setup_, own_address_, welcome);
+    };
+    settings.create_segments = [local](const control::Welcome& welcome) {
+        return local.create_segments(welcome);
+    };
+    settings.shared_segments = [this, local](const control::Welcome& welcome) {
+        return local.shared_segments(setup_, welcome);
+    };
+    settings.on_empty = [this] { check_all_gone(); };
+    return settings;
+}
+
+bool JoinedHost::has_process(int pid) const {
+    return std::ranges::any_of(seats_,
+                               [pid](const auto& seat) { return seat.second->pid() == pid; });
+}
+
+Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
+    if (hello.version() != kControlVersion) {
+        return failed_precondition(
+            "the worker speaks control protocol {}, afdd {}: they are from "
+            "different builds",
+            with(hello.version(), kControlVersion));
+    }
+    const auto found = seats_.find({hello.role(), hello.index()});
+    if (found == seats_.end() || found->second->pid() != pid) {
+        return failed_precondition("this host starts its workers itself, when its leader asks");
+    }
+    return found->second->admit(channel);
+}
+
+void JoinedHost::reload() {
+    life_.begin_reload();
+    if (const Result<> done = reload_config(); !done.ok()) {
+        log::error("SIGHUP: nothing changes: {}", done.error().message);
+    }
+    life_.end_reload();
+}
+
+// Workers keep that of their start, until the leader is sent a SIGHUP.
+Result<> JoinedHost::reload_config() {
+    AFD_ASSIGN(const Config config, reload_());
+    set_log_level(config.log_level);
+    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start",
+              config.log_level);
+    return {};
+}
+
+std::string JoinedHost::state_text() const {
+    nlohmann::json workers = nlohmann::json::array();
+    for (const auto& [place, seat] : seats_) {
+        workers.push_back({{"role", place.first == control::FFN ? "ffn" : "attention"},
+                           {"index", place.second},
+                           {"pid", seat->pid()}});
+    }
+    const nlohmann::json state = {{"leader", config_.join},
+                                  {"joined", leader_ != nullptr && has_joined_},
+                                  {"leaving", is_leaving_ || is_ending_},
+                                  {"workers", workers}};
+    return state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void JoinedHost::on_signal(int signal) {
+    const auto meaning = end_signals_.on_signal(loop_.now_ms());
+    if (meaning == EndSignals::Meaning::kSame) return;
+    const bool is_first = meaning == EndSignals::Meaning::kDrain;
+    if (is_first && is_ending_) return;
+    if (is_first && config_.leave_with_leader && leader_ != nullptr && has_joined_) {
+        return leave(::strsignal(signal));
+    }
+    if (leader_ == nullptr) {
+        log::info("ending; no leader is joined");
+    } else {
+        log::info("leaving {}", leader_->peer());
+    }
+    end(ExitCode::kOk);
+}
+
+// Whoever ends a job ends the leader, too; what runs here is its requests.
+void JoinedHost::leave(const char* why) {
+    is_leaving_ = true;
+    log::info("{}: leaving {} when it has drained", why, leader_->peer());
+    leave_timer_.start(config_.drain_timeout_ms + kGraceMs);
+    life_.say_stopping("its leader drains", config_.drain_timeout_ms + 2 * kGraceMs);
+}
+
+void JoinedHost::end(ExitCode code) {
+    const bool is_second = std::exchange(is_ending_, true);
+    if (!is_second) exit_code_ = code;
+    life_.say_stopping("its workers end", kGraceMs);
+    retry_timer_.stop();
+    leave_timer_.stop();
+    connector_->stop();
+    leader_.reset();
+    for (const auto& [place, seat] : seats_) seat->shut_down(is_second);
+    grace_timer_.start(kGraceMs);
+    check_all_gone();
+}
+
+void JoinedHost::check_all_gone() {
+    if (!is_ending_) return;
+    if (std::ranges::all_of(seats_, [](const auto& seat) { return seat.second->pid() == 0; })) {
+        loop_.stop();
+    }
+}
+
+}  // namespace afd::daemon

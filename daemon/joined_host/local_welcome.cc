@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/joined_host/local_welcome.h"
+
+#include <unistd.h>
+
+#include "daemon/config/instance_geometry.h"
+#include "daemon/config/wire_choices.h"
+#include "daemon/instance/configured_welcome.h"
+#include "daemon/worker/vocabulary_file.h"
+#include "proto/failure.h"
+
+namespace afd::daemon {
+
+namespace {
+
+bool is_loopback(const std::string& host) {
+    return ListenAddress{.host = host, .is_ipv6 = host.find(':') != std::string::npos}
+        .is_loopback();
+}
+
+}  // namespace
+
+Result<> LocalWelcome::localise(const Config& config,
+                                const InstanceSetup& setup,
+                                const ListenAddress& own_address,
+                                control::Welcome& welcome) const {
+    if (!welcome.has_ucx()) {
+        return failed_precondition("workers of several hosts talk over transport = 'ucx'");
+    }
+    CpuPlan host_cpus;
+    host_cpus.oversubscribed = is_oversubscribed;
+    const control::Welcome own = configured_welcome(config, host_cpus);
+    welcome.set_segment_prefix(schedule::segment_prefix(config.instance, welcome.instance_id()));
+    welcome.set_model_dir(setup.model().directory());
+    welcome.set_weight_cache(setup.weight_cache_directory());
+    welcome.set_num_threads(cpus.num_threads);
+    welcome.mutable_cpus()->Assign(cpus.cpus.begin(), cpus.cpus.end());
+    welcome.set_oversubscribed(own.oversubscribed());
+    welcome.set_spin_us(own.spin_us());
+    welcome.set_seccomp(own.seccomp());
+    welcome.mutable_ucx()->set_devices(config.ucx_devices);
+    // The default reaches nobody on another host.
+    const bool is_unset = is_loopback(config.ucx_host) && !own_address.is_loopback();
+    welcome.mutable_ucx()->set_host(is_unset ? own_address.host : config.ucx_host);
+    if (role != control::FFN || welcome.ffn_scheduler().empty()) return {};
+    if (::access(welcome.ffn_scheduler().c_str(), R_OK) == 0) return {};
+    return not_found("ffn_scheduler = '{}' is not on this host; put it at the same place",
+                     with(welcome.ffn_scheduler()));
+}
+
+Result<schedule::WorkerSegments> LocalWelcome::create_segments(
+    const control::Welcome& welcome) const {
+    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
+    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
+    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
+                                               : model::ResidualType::kBf16);
+    AFD_TRY(files.set_int4_rows(int4_rows_of(welcome)));
+    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
+    if (!numeric_class) {
+        return failed_precondition("numeric class {} is not known here",
+                                   with(welcome.numeric_class()));
+    }
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(files.config(), welcome.geometry()));
+    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
+    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
+    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    return schedule::WorkerSegments::create(
+        welcome.segment_prefix(),
+        layout,
+        make_identity(welcome.instance_id(), files, *numeric_class, router, row_dtype),
+        role_of(role),
+        index,
+        schedule::Windows::kPrivate);
+}
+
+schedule::WorkerSegments::Handles LocalWelcome::shared_segments(
+    const InstanceSetup& setup, const control::Welcome& welcome) const {
+    schedule::WorkerSegments::Handles handles;
+    // Only attention workers sample.
+    if (role == control::ATTENTION) {
+        handles.emplace_back(vocabulary_name(welcome.segment_prefix()), setup.vocabulary());
+    }
+    return handles;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/options/command_line.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+
+#include "daemon/options/config_options.h"
+#include "daemon/program/exit_codes.h"
+#include "daemon/program/version.h"
+#include "proto/did_you_mean.h"
+#include "proto/usage_error.h"
+
+namespace afd::daemon {
+
+namespace {
+
+constexpr const char* kExamples =
+    "afdd serves a mixture-of-experts model with attention and FFN workers of their own.\n\n"
+    "Examples:\n"
+    "  afdd --demo                                   try it: the built-in model, two attention\n"
+    "                                                workers, one FFN worker\n"
+    "  afdd --model DIR --attention-workers 4 --ffn-workers 2\n"
+    "  afdd --config afd.toml --log-level debug      keys of the file: names below with '_'\n"
+    "  AFD_MODEL=DIR afdd --check-config             every value and where it comes from\n";
+
+std::string footer() {
+    std::string text =
+        "Every option is also a key of the configuration file (ffn_workers = 2) and an\n"
+        "environment variable (AFD_FFN_WORKERS). Flags win over the environment, the environment\n"
+        "over the file: --config, AFD_CONFIG, ./afd.toml, $XDG_CONFIG_HOME/afd/config.toml,\n"
+        "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one, 100 ms\n"
+        "later or more, stops at once); SIGHUP reads API keys and log_level again;\n"
+        "SIGUSR1 logs the state as JSON.\n\n"
+        "Exit codes:\n";
+    for (const ExitCodeText& entry : kExitCodes) {
+        text += "  " + std::to_string(static_cast<int>(entry.code)) + "  " + entry.text + "\n";
+    }
+    return text;
+}
+
+std::map<std::string, std::string> to_map(const char* const* environment) {
+    std::map<std::string, std::string> variables;
+    for (; *environment != nullptr; ++environment) {
+        const std::string entry = *environment;
+        const size_t equals = entry.find('=');
+        if (equals != std::string::npos) {
+            variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+        }
+    }
+    return variables;
+}
+
+std::string described(const ConfigOption& option) {
+    std::string text = option.description;
+    if (option.choices.empty() && option.default_text[0] == '\0') return text;
+    text += " [";
+    for (const std::string& choice : option.choices) text += choice + "|";
+    if (!option.choices.empty()) text.back() = ';';
+    if (!option.choices.empty()) text += " ";
+    text += std::string(option.default_text);
+    if (option.unit[0] != '\0') text += std::string(" ") + option.unit;
+    return text + "]";
+}
+
+// The flag that the user may have meant, for the first argument that is none.
+std::string explain_extra(const std::string& extra) {
+    std::vector<std::string> flags = {
+        "--config", "--demo", "--slurm", "--check-config", "--doctor", "--json", "--help"};
+    for (const std::string& name : option_names()) flags.push_back(flag_name(name));
+    const std::string word = extra.substr(0, extra.find('='));
+    return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
+}
+
+// Of what was parsed; empty: nothing.
+std::string misuse_of(const CLI::App& app, const CommandLine& line) {
+    if (!app.remaining().empty()) return explain_extra(app.remaining().front());
+    if (line.json && !line.doctor) return "--json is for --doctor; give both (see afdd --help)";
+    return "";
+}
+
+}  // namespace
+
+std::string program_directory() {
+    std::array<char, 4096> path{};
+    // Not argv[0], which may be a bare name that the shell found along PATH.
+    const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+    if (size <= 0) return ".";
+    const std::string full(path.data(), static_cast<size_t>(size));
+    return full.substr(0, full.rfind('/'));
+}
+
+std::string find_demo_model(const std::string& directory) {
+    const std::array<std::string, 2> places = {directory + "/../share/afd/demo_model",
+                                               AFD_SOURCE_DIRECTORY "/demo_model"};
+    for (const std::string& place : places) {
+        std::error_code error;
+        if (std::filesystem::exists(place + "/config.json", error)) {
+            return std::filesystem::weakly_canonical(place, error).string();
+        }
+    }
+    return "";
+}
+
+std::optional<CommandLine> parse_command_line(int argc,
+                                              const char* const* argv,
+                                              const char* const* environment,
+                                              int* exit_code) {
+    CommandLine line;
+    CLI::App app(kExamples, "afdd");
+    app.footer(footer());
+    app.set_version_flag("--version", "afdd " + std::string(kVersion));
+    // The library would refuse an unknown flag without a suggestion; it is refused below with one.
+    app.allow_extras();
+    app.get_formatter()->column_width(30);
+    app.add_option("--config", line.sources.config_file, "Configuration file (TOML)")
+        ->type_name("FILE");
+    app.add_flag("--demo", line.sources.demo, "Serve the built-in demo model as instance 'demo'");
+    app.add_flag("--slurm",
+                 line.slurm,
+                 "As a task of a Slurm job: the first node leads, the others join it");
+    app.add_flag("--check-config",
+                 line.check_config,
+                 "Print every value and where it comes from, look at the model, and exit");
+    app.add_flag(
+        "--doctor",
+        line.doctor,
+        "Say what of this machine would hinder the instance, and exit; as the instance would if "
+        "it could not start");
+    app.add_flag("--json", line.json, "With --doctor: as a JSON array");
+    std::map<std::string, std::string> values;
+    for (const ConfigOption& option : config_options()) {
+        app.add_option(flag_name(option.name), values[option.name], described(option))
+            ->type_name("");
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        *exit_code = end_parse(app, error, "afdd", static_cast<int>(ExitCode::kUsage));
+        return std::nullopt;
+    }
+    if (const std::string misuse = misuse_of(app, line); !misuse.empty()) {
+        std::fprintf(stderr, "afdd: %s\n", misuse.c_str());
+        *exit_code = static_cast<int>(ExitCode::kUsage);
+        return std::nullopt;
+    }
+    for (const auto& [name, text] : values) {
+        // Only what was given: a default of the library here would win over file and environment.
+        if (app.get_option(flag_name(name))->count() > 0) line.sources.flags[name] = text;
+    }
+    line.sources.needs_model = !line.doctor;
+    line.sources.environment = to_map(environment);
+    line.sources.default_files = default_config_files(line.sources.environment);
+    if (line.sources.demo) line.sources.demo_model = find_demo_model(program_directory());
+    return line;
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The table of all options. resolved_config.cc resolves values from it, command_line.cc makes flags
+// of it. The options themselves are described by topic (option_topics.h).
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/options/config_option.h"
+
+namespace afd::daemon {
+
+// In the order in which they are shown.
+std::span<const ConfigOption> config_options();
+
+// All option names, for "did you mean".
+std::vector<std::string> option_names();
+
+}  // namespace afd::daemon

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <netinet/in.h>
+
+#include <arpa/inet.h>
+
+#include "daemon/options/choice_member.h"
+#include "daemon/options/option_topics.h"
+#include "model/unicode/utf8.h"
+
+namespace afd::daemon {
+
+namespace {
+
+// Workers are told it as text.
+Result<> check_ucx_text(const std::string& value) {
+    if (model::is_valid_utf8(value)) return {};
+    return Error{Code::kInvalidArgument, "must be UTF-8"};
+}
+
+Result<> check_ucx_host(const std::string& value) {
+    AFD_TRY(check_ucx_text(value));
+    in6_addr address{};
+    for (const int family : {AF_INET, AF_INET6}) {
+        if (::inet_pton(family, value.c_str(), &address) == 1) return {};
+    }
+    return Error{Code::kInvalidArgument,
+                 "must be an address of this host, as in 10.0.0.1 or fd00::1; names are not looked "
+                 "up"};
+}
+
+}  // namespace
+
+std::vector<ConfigOption> transport_options() {
+    using C = Config;
+    return {
+        {.name = "transport",
+         .member = choice<&C::transport>(),
+         .default_text = "shared_memory",
+         .unit = "",
+         .description = "Over what rows travel between workers: shared_memory, or messages of UCX",
+         .choices = names_up_to(Transport::kUcx)},
+        {.name = "ucx_transports",
+         .member = &C::ucx_transports,
+         .default_text = "tcp",
+         .unit = "",
+         .description = "transport = ucx: which transports UCX may use, commas between (UCX_TLS)",
+         .check = check_ucx_text},
+        {.name = "ucx_devices",
+         .member = &C::ucx_devices,
+         .default_text = "all",
+         .unit = "",
+         .description = "transport = ucx: which network devices it may use (UCX_NET_DEVICES)",
+         .check = check_ucx_text},
+        {.name = "ucx_host",
+         .member = &C::ucx_host,
+         .default_text = "127.0.0.1",
+         .unit = "",
+         .description = "transport = ucx: address of this host at which FFN workers listen",
+         .check = check_ucx_host},
+        {.name = "ucx_neighbours",
+         .member = choice<&C::ucx_neighbours>(),
+         .default_text = "memory",
+         .unit = "",
+         .description = "transport = ucx: how workers of one host talk: memory, or ucx like others",
+         .choices = names_up_to(Neighbours::kUcx)},
+    };
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/safetensors/whole_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "model/safetensors/file_error.h"
+
+namespace afd::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As the kernel has it.
+constexpr int kLinksMax = 40;
+
+// Writes the names in the folder of `path` to the disk: they are what a rename changes. A file
+// system that cannot do it has done what it can.
+void flush_folder(const std::string& path) {
+    const std::string folder = fs::path(path).parent_path();
+    const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ::fsync(fd);
+    ::close(fd);
+}
+
+}  // namespace
+
+WholeFile::WholeFile(WholeFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      written_(std::move(other.written_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+WholeFile::~WholeFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    if (is_beside()) ::unlink(written_.c_str());
+}
+
+Error WholeFile::failure(const char* what) const {
+    const int error = errno;
+    return Error{file_error_code(error), path_ + ": " + what + ": " + std::strerror(error)};
+}
+
+Result<WholeFile> WholeFile::create(const std::string& path) {
+    std::error_code error;
+    std::string place = path;
+    const fs::file_status status = fs::status(path, error);
+    const bool is_beside = !fs::exists(status) || fs::is_regular_file(status);
+    // Also through links to what is not there yet. A pipe or device is opened by its own name.
+    for (int i = 0; is_beside && i < kLinksMax && fs::is_symlink(place, error); ++i) {
+        const fs::path target = fs::read_symlink(place, error);
+        if (error) break;
+        place = (fs::path(place).parent_path() / target).string();
+    }
+    // With the process' id: two that write the same file do not write into one.
+    WholeFile file(place, is_beside ? place + "." + std::to_string(::getpid()) + ".tmp" : place);
+    if (is_beside) ::unlink(file.written_.c_str());
+    const int flags = is_beside ? O_CREAT | O_EXCL | O_NOFOLLOW : 0;
+    file.fd_ = ::open(file.written_.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
+    if (file.fd_ < 0) return file.failure("cannot be written");
+    return file;
+}
+
+Result<> WholeFile::write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return failure("writing");
+        bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+    return {};
+}
+
+Result<> WholeFile::commit() {
+    if (is_beside()) {
+        if (::fsync(fd_) != 0) return failure("flushing");
+        if (::rename(written_.c_str(), path_.c_str()) != 0) return failure("replacing");
+        flush_folder(path_);
+    }
+    // What network file systems say last.
+    if (::close(std::exchange(fd_, -1)) != 0) return failure("closing");
+    return {};
+}
+
+Result<> write_whole_file(const std::string& path, std::span<const std::byte> bytes) {
+    AFD_ASSIGN(WholeFile file, WholeFile::create(path));
+    AFD_TRY(file.write(bytes));
+    return file.commit();
+}
+
+}  // namespace afd::model

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/doctor/doctor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/instance/file_budget.h"
+
+namespace afd::daemon {
+namespace {
+
+using Level = Finding::Level;
+using ::testing::HasSubstr;
+
+// A machine that lacks nothing, and an instance that fits.
+MachineFacts good_machine() {
+    MachineFacts facts;
+    facts.cpu_model = "Example 9000";
+    facts.cpu_flags = {"avx2", "fma", "avx512f", "avx512_bf16"};
+    facts.num_cores = 4;
+    facts.has_memfd = true;
+    facts.memory_bytes = uint64_t{16} << 30;
+    facts.nofile = 4096;
+    facts.memlock = 65536;
+    facts.address_space = kUnlimited;
+    facts.huge_pages = "madvise";
+    facts.clock_source = "tsc";
+    facts.clock_ns = 21;
+    return facts;
+}
+
+InstanceNeeds small_needs() {
+    InstanceNeeds needs;
+    needs.numeric_class = "avx512-bf16";
+    needs.num_threads = 4;
+    needs.num_workers = 3;
+    needs.num_connections = 512;
+    needs.shm_bytes = uint64_t{18} << 20;
+    needs.two_phase_bytes = uint64_t{100} << 20;
+    needs.weight_bytes = uint64_t{6} << 30;
+    needs.kv_bytes = uint64_t{1} << 30;
+    return needs;
+}
+
+Finding finding_of(const std::vector<Finding>& findings, const std::string& subject) {
+    for (const Finding& finding : findings) {
+        if (finding.subject == subject) return finding;
+    }
+    ADD_FAILURE() << "no finding of " << subject;
+    return {};
+}
+
+TEST(Doctor, FindsNothingWhereNothingIsWrong) {
+    const std::vector<Finding> findings = examine(good_machine(), small_needs());
+    ASSERT_EQ(findings.size(), 8u);
+    for (const Finding& finding : findings) {
+        EXPECT_EQ(finding.level, Level::kOk) << finding.subject << ": " << finding.text;
+        EXPECT_EQ(finding.remedy, "") << finding.subject;
+    }
+    EXPECT_THAT(finding_of(findings, "cpu").text,
+                HasSubstr("Example 9000; has avx2, fma, avx512f, avx512_bf16; numeric class "
+                          "avx512-bf16"));
+}
+
+// Goal: each lack is found, alone, with its values and a remedy. Oracle: one fact changed at a
+// time.
+TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
+    struct Case {
+        const char* subject;
+        Level level;
+        void (*spoil)(MachineFacts&, InstanceNeeds&);
+        const char* text;
+        const char* remedy;
+    };
+    const Case cases[] = {
+        {"cpu",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds& needs) {
+             facts.cpu_flags.clear();
+             needs.numeric_class = "portable";
+         },
+         "has none of the sets that kernels use",
+         "use a processor with AVX2"},
+        {"cores",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.num_threads = 5; },
+         "4 allowed, 5 data threads",
+         "fewer attention_workers"},
+        {"cores",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.cpu_quota = 1.5; },
+         "quota 1.5",
+         "raise cpu.max"},
+        {"shm",
+         Level::kFailed,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.has_memfd = false; },
+         "no memfd_create()",
+         "allow the call"},
+        {"shm",
+         Level::kFailed,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.shm_bytes = uint64_t{17} << 30; },
+         "segments take 17408 MiB, of 16384 MiB available",
+         "fewer or smaller micro_batches"},
+        {"shm",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.two_phase_bytes = uint64_t{20} << 30; },
+         "long prompts up to 20480 MiB more",
+         "two_phase_memory_max"},
+        {"memory",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.memory_bytes = uint64_t{4} << 30; },
+         "4096 MiB available; the model's files have 6144 MiB",
+         "afd-quantize"},
+        {"memory",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.kv_bytes = uint64_t{11} << 30; },
+         "the model's files have 6144 MiB, KV caches take 11264 MiB",
+         "lower kv_tokens"},
+        {"memory",
+         Level::kFailed,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.kv_bytes = uint64_t{17} << 30; },
+         "16384 MiB available; the model's files have 6144 MiB, KV caches take 17408 MiB",
+         "lower kv_tokens or attention_workers"},
+        {"nofile",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 256; },
+         "256 open files",
+         "69 connections instead of connections_max = 512 can be served: ulimit -n 699"},
+        {"limits",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.address_space = 1 << 30; },
+         "as 1073741824",
+         "ulimit -v unlimited"},
+        {"hugepages",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.huge_pages = "never"; },
+         "transparent ones: never",
+         "echo madvise"},
+        {"clock",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) {
+             facts.clock_source = "hpet";
+             facts.clock_ns = 1100;
+         },
+         "hpet, 1100 ns a reading",
+         "choose tsc"},
+    };
+    for (const Case& one : cases) {
+        MachineFacts facts = good_machine();
+        InstanceNeeds needs = small_needs();
+        one.spoil(facts, needs);
+        const std::vector<Finding> findings = examine(facts, needs);
+        const Finding found = finding_of(findings, one.subject);
+        EXPECT_EQ(found.level, one.level) << one.text;
+        EXPECT_THAT(found.text, HasSubstr(one.text));
+        EXPECT_THAT(found.remedy, HasSubstr(one.remedy));
+        for (const Finding& finding : findings) {
+            if (finding.subject == one.subject) continue;
+            EXPECT_EQ(finding.level, Level::kOk) << finding.subject << " beside " << one.text;
+        }
+    }
+}
+
+// Without a model nobody knows the windows' size: that is said, and is no failure.
+TEST(Doctor, NeedsNoModel) {
+    InstanceNeeds needs = small_needs();
+    needs.shm_bytes = 0;
+    needs.weight_bytes = 0;
+    const Finding shm = finding_of(examine(good_machine(), needs), "shm");
+    EXPECT_EQ(shm.level, Level::kOk);
+    EXPECT_THAT(shm.text,
+                HasSubstr(" MiB available; what is needed depends on the model: give --model"));
+}
+
+// Goal: of an instance over several hosts only what runs here counts. Oracle: the sum over the
+// workers of this host, by hand.
+TEST(Doctor, CountsTheWorkersOfThisHost) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "none";
+    config.attention_workers = 2;
+    config.ffn_workers = 3;
+    config.attention_threads = 2;
+    config.ffn_threads = 5;
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> all = needs_of(config, exit_code);
+    ASSERT_TRUE(all.ok()) << all.error().message;
+    EXPECT_EQ(all.value().num_threads, 2 * 2 + 3 * 5u);
+    config.attention_hosts = "b";
+    config.ffn_hosts = "local,b";
+    const Result<InstanceNeeds> here = needs_of(config, exit_code);
+    ASSERT_TRUE(here.ok()) << here.error().message;
+    EXPECT_EQ(here.value().num_threads, 2 * 5u);
+}
+
+// Goal: who joins is told that its share is not known, instead of numbers that are another's.
+TEST(Doctor, DoesNotKnowTheShareOfAHostThatJoins) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "0;1";  // Of as many workers as it may get, and not of those of the leader.
+    config.attention_workers = 8;
+    config.ffn_workers = 8;
+    config.join = "node1:7000";
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> needs = needs_of(config, exit_code);
+    ASSERT_TRUE(needs.ok()) << needs.error().message;
+    const std::vector<Finding> findings = examine(good_machine(), needs.value());
+    const Finding cores = finding_of(findings, "cores");
+    EXPECT_EQ(cores.level, Level::kOk);
+    EXPECT_EQ(cores.text,
+              "4 allowed, data threads not known: the afdd that leads says which workers this host "
+              "gets");
+    EXPECT_THAT(finding_of(findings, "shm").text,
+                HasSubstr("what is needed depends on the workers that this host gets"));
+}
+
+// The exit code is that of an afdd: who looks at it can tell whom to ask.
+TEST(Doctor, EndsAsAnAfddWould) {
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "none";
+    config.attention_workers = 1;
+    config.ffn_workers = 1;
+    config.model = "/no/model";
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> no_model = needs_of(config, exit_code);
+    ASSERT_FALSE(no_model.ok());
+    EXPECT_EQ(exit_code, ExitCode::kModel);
+    EXPECT_THAT(no_model.error().message, HasSubstr("/no/model"));
+    config.pin = "0;x";
+    const Result<InstanceNeeds> no_cores = needs_of(config, exit_code);
+    ASSERT_FALSE(no_cores.ok());
+    EXPECT_EQ(exit_code, ExitCode::kUsage);
+    EXPECT_THAT(no_cores.error().message, HasSubstr("'x' is not a list of cores"));
+}
+
+// Goal: the doctor and the afdd that serves agree on how many connections there can be. Oracle: the
+// sum of what each reckons with, at the limit and one file below.
+TEST(Doctor, WarnsOfFewConnectionsWhereAfddWould) {
+    const InstanceNeeds needs = small_needs();
+    const size_t num_files = num_files_for(needs.num_connections, needs.num_workers);
+    for (const uint64_t nofile : {num_files, num_files - 1}) {
+        MachineFacts facts = good_machine();
+        facts.nofile = nofile;
+        const size_t num_free = nofile - num_files_at_start(needs.num_workers);
+        const bool is_limited =
+            num_connections_within(num_free, needs.num_workers) < needs.num_connections;
+        EXPECT_EQ(is_limited, nofile < num_files);
+        const Finding found = finding_of(examine(facts, needs), "nofile");
+        EXPECT_EQ(found.level, is_limited ? Level::kWarning : Level::kOk) << nofile;
+    }
+}
+
+// Goal: a soft limit that afdd raises is none. Method: a child with a low one. Oracle: its facts.
+TEST(Doctor, JudgesTheLimitToWhichAfddRaisesItsOwn) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+        limit.rlim_cur = 64;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(2);
+        const uint64_t hard = limit.rlim_max == RLIM_INFINITY ? kUnlimited : limit.rlim_max;
+        ::_exit(read_machine().nofile == hard ? 0 : 3);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Doctor, ReadsThisMachine) {
+    const MachineFacts facts = read_machine();
+    EXPECT_GT(facts.num_cores, 0u);
+    EXPECT_GT(facts.nofile, 0u);
+    EXPECT_GT(facts.memory_bytes, 0u);
+    EXPECT_GT(facts.clock_ns, 0);
+}
+
+TEST(Doctor, TellsPeopleAndPrograms) {
+    const std::vector<Finding> findings = {{"shm", Level::kFailed, "1 MiB free", "enlarge it"},
+                                           {"clock", Level::kOk, "tsc", ""}};
+    EXPECT_EQ(findings_text(findings),
+              "shm        failed   1 MiB free\n"
+              "                    enlarge it\n"
+              "clock      ok       tsc\n");
+    const nlohmann::json array = nlohmann::json::parse(findings_json(findings));
+    EXPECT_EQ(array[0]["level"], "failed");
+    EXPECT_EQ(array[0]["remedy"], "enlarge it");
+    EXPECT_EQ(array[1]["subject"], "clock");
+}
+
+}  // namespace
+}  // namespace afd::daemon

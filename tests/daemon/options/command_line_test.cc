@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/options/command_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace afd::daemon {
+namespace {
+
+using ::testing::StartsWith;
+
+// Goal: afdd says what is wrong with its command line in its own name and words. Oracle: the line
+// of each case, and the exit code for wrong usage.
+TEST(CommandLineOfAfdd, SaysWhatIsWrong) {
+    const std::vector<std::pair<std::vector<const char*>, std::string>> cases = {
+        {{"--ffn-workers", "1", "--ffn-workers", "2"},
+         "afdd: --ffn-workers is given 2 times; give it once (see afdd --help)\n"},
+        {{"--row-checksums"}, "afdd: --row-checksums needs a value (see afdd --help)\n"},
+        {{"--ffn-worker", "2"},
+         "afdd: unknown argument '--ffn-worker' (did you mean '--ffn-workers'"},
+        {{"--check-config", "--json"},
+         "afdd: --json is for --doctor; give both (see afdd --help)\n"},
+    };
+    const char* const environment[] = {nullptr};
+    for (const auto& [arguments, line] : cases) {
+        std::vector<const char*> argv = {"afdd"};
+        argv.insert(argv.end(), arguments.begin(), arguments.end());
+        int exit_code = -1;
+        ::testing::internal::CaptureStderr();
+        const auto parsed =
+            parse_command_line(static_cast<int>(argv.size()), argv.data(), environment, &exit_code);
+        EXPECT_THAT(::testing::internal::GetCapturedStderr(), StartsWith(line));
+        EXPECT_FALSE(parsed.has_value());
+        EXPECT_EQ(exit_code, 2);
+    }
+}
+
+TEST(CommandLineOfAfdd, TakesTheDoctorsJson) {
+    const char* const argv[] = {"afdd", "--doctor", "--json"};
+    const char* const environment[] = {nullptr};
+    int exit_code = -1;
+    const auto parsed = parse_command_line(3, argv, environment, &exit_code);
+    ASSERT_TRUE(parsed.has_value());
+    EXPECT_TRUE(parsed->doctor && parsed->json);
+}
+
+}  // namespace
+}  // namespace afd::daemon
