@@ -20,10 +20,6 @@ namespace afd::daemon {
 
 namespace {
 
-constexpr uint64_t kRetryMs = 1000;
-// A reason that stays the same.
-constexpr uint64_t kSayAgainMs = 30'000;
-
 std::string name_of_machine() {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
@@ -31,19 +27,6 @@ std::string name_of_machine() {
 }
 
 }  // namespace
-
-struct JoinedHost::Guest {
-    Guest(JoinedHost& host, std::unique_ptr<ClusterLink> opened)
-        : link(std::move(opened)), deadline(host.loop_, [&host, this] {
-              host.on_guest(*this, deadline_exceeded("asked for no worker in time"));
-          }) {
-        deadline.start(kSilentMs);
-    }
-
-    std::unique_ptr<ClusterLink> link;
-    Timer deadline;
-    bool is_refused = false;  // It has been told why, and is to leave.
-};
 
 JoinedHost::JoinedHost(Config config,
                        std::string worker_directory,
@@ -55,11 +38,9 @@ JoinedHost::JoinedHost(Config config,
       reload_(std::move(reload)),
       life_(loop_, notifier_, true),
       setup_(config_),
-      retry_timer_(loop_, [this] { connector_->start(); }),
-      beat_timer_(loop_, [this] { beat(); }),
       leave_timer_(loop_,
                    [this] {
-                       log::warn("{} has not ended in time", leader_->peer());
+                       log::warn("{} has not ended in time", tie_->leader_name());
                        end(ExitCode::kOk);
                    }),
       grace_timer_(loop_, [this] {
@@ -96,9 +77,8 @@ ExitCode JoinedHost::run() {
     signals_.push_back(std::make_unique<SignalWatcher>(loop_, SIGHUP, [this] { reload(); }));
     signals_.push_back(std::make_unique<SignalWatcher>(
         loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text()); }));
-    beat_timer_.start(kBeatMs, kBeatMs);
     life_.begin();
-    connector_->start();
+    tie_->start();
     loop_.run();
     signals_.clear();
     return exit_code_;
@@ -107,89 +87,23 @@ ExitCode JoinedHost::run() {
 Result<> JoinedHost::open() {
     const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
     AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
-    AFD_ASSIGN(JoinAddress address, parse_join_address(config_.join));
-    connector_ =
-        std::make_unique<TcpConnector>(loop_, std::move(address), [this](Result<UniqueFd> socket) {
-            on_connecting(std::move(socket));
+    AFD_ASSIGN(tie_, LeaderTie::make(loop_, config_, *identity_, *this));
+    guests_ = std::make_unique<Guests>(
+        loop_,
+        *identity_,
+        [this](std::unique_ptr<ClusterLink>& link, cluster::Take& wanted) -> Result<> {
+            AFD_ASSIGN(Seat* const seat, seat_of(wanted));
+            seat->take(std::move(link), std::move(*wanted.mutable_welcome()));
+            return {};
         });
     AFD_ASSIGN(door_, WorkerDoor::open(loop_, setup_.paths().control_socket));
     door_->add(*this);
     return {};
 }
 
-void JoinedHost::on_connecting(Result<UniqueFd> socket) {
-    const Result<> begun = socket.ok() ? greet(std::move(socket).value()) : socket.error();
-    if (!begun.ok()) try_again(begun.error());
-}
-
-Result<> JoinedHost::greet(UniqueFd socket) {
-    AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), *identity_));
-    has_said_join_ = false;
-    has_joined_ = false;
-    leader_ = std::make_unique<ClusterLink>(
-        loop_, std::move(channel), "leader at " + config_.join, [this](const Result<>& outcome) {
-            on_leader(outcome);
-        });
-    return {};
-}
-
-void JoinedHost::on_leader(const Result<>& outcome) {
-    const Result<> taken = take_from_leader();
-    if (leader_ == nullptr || (taken.ok() && outcome.ok())) return;
-    const Error why = taken.ok() ? outcome.error() : taken.error();
-    leader_.reset();
-    if (is_ending_) return;
-    if (is_leaving_) return end(ExitCode::kOk);
-    if (!taken.ok() && why.code != Code::kUnavailable) {
-        // Another attempt would meet the same.
-        log::error("{}", why.message);
-        end(ExitCode::kUsage);
-        return;
-    }
-    try_again(why);
-}
-
-void JoinedHost::try_again(const Error& why) {
-    retry_timer_.start(kRetryMs);
-    const uint64_t now_ms = loop_.now_ms();
-    if (why.message == last_failure_ && now_ms - failure_said_ms_ < kSayAgainMs) return;
-    last_failure_ = why.message;
-    failure_said_ms_ = now_ms;
-    log::warn("{}; trying again", why.message);
-    life_.say_status("waiting for its leader: " + why.message);
-}
-
-// Errors: kUnavailable; else what no further attempt mends.
-Result<> JoinedHost::take_from_leader() {
-    if (!leader_->channel().is_established()) return {};
-    if (!has_said_join_) AFD_TRY(say_join());
-    cluster::LeaderMessage message;
-    while (true) {
-        AFD_ASSIGN(const bool is_complete, leader_->channel().next(message));
-        if (!is_complete) return {};
-        if (message.has_refusal()) {
-            return Error{static_cast<Code>(message.refusal().code()),
-                         leader_->peer() + " refuses this host: " + message.refusal().message()};
-        }
-        if (message.has_over() && config_.leave_with_leader) {
-            log::info("{} has ended, and this host with it", leader_->peer());
-            end(ExitCode::kOk);
-            return {};
-        }
-        if (message.has_joined()) AFD_TRY(on_joined(message.joined()));
-    }
-}
-
-Result<> JoinedHost::say_join() {
-    if (leader_->channel().peer_name() != kLeaderName) {
-        return Error{Code::kPermissionDenied,
-                     fmt::format("{}: its certificate is that of '{}', which leads nobody",
-                                 leader_->peer(),
-                                 leader_->channel().peer_name())};
-    }
-    AFD_TRY(listen_beside_leader());
-    cluster::HostMessage message;
-    cluster::Join& join = *message.mutable_join();
+Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
+    AFD_TRY(listen_beside(leader));
+    cluster::Join join;
     join.set_version(kClusterVersion);
     join.set_port(own_address_.port);
     join.set_model_identity(setup_.model().identity());
@@ -199,15 +113,13 @@ Result<> JoinedHost::say_join() {
     join.set_num_cores(static_cast<uint32_t>(allowed_cpus().size()));
     join.set_memory_bytes(static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                           static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)));
-    has_said_join_ = true;
-    leader_->send(message);
-    return {};
+    return join;
 }
 
 // Where the leader's way to this host ends, so that its stand-ins find it.
-Result<> JoinedHost::listen_beside_leader() {
-    const auto own = own_address(leader_->fd());
-    if (!own) return unavailable("{}: the connection has no address", with(leader_->peer()));
+Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
+    const auto own = own_address(leader.fd());
+    if (!own) return unavailable("{}: the connection has no address", with(leader.peer()));
     ListenAddress address = listen_address_of(*own);
     if (address.host == own_address_.host) return {};
     address.port = 0;
@@ -215,115 +127,41 @@ Result<> JoinedHost::listen_beside_leader() {
     own_address_ = address;
     acceptor_ = std::make_unique<Acceptor>(
         loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
-            add_guest(std::move(connected));
+            guests_->add(std::move(connected));
         });
     return {};
 }
 
-Result<> JoinedHost::on_joined(const cluster::Joined& joined) {
+Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined& joined) {
     Config local = config_;
     local.attention_workers = joined.num_attention_workers();
     local.ffn_workers = joined.num_ffn_workers();
     AFD_ASSIGN(cpus_, plan_cpus(local, allowed_cpus()));
-    has_joined_ = true;
-    last_failure_.clear();
     log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
               joined.instance(),
-              leader_->peer(),
+              leader.peer(),
               joined.num_attention_workers(),
               joined.num_ffn_workers());
-    life_.say_ready("joined " + leader_->peer());
+    life_.say_ready("joined " + leader.peer());
     return {};
 }
 
-void JoinedHost::beat() {
-    if (leader_ == nullptr || !has_said_join_) return;
-    cluster::HostMessage message;
-    message.mutable_beat();
-    leader_->send(message);
+void JoinedHost::on_leader_over() {
+    log::info("{} has ended, and this host with it", tie_->leader_name());
+    end(ExitCode::kOk);
 }
 
-void JoinedHost::add_guest(UniqueFd socket) {
-    const std::string from = "stand-in at " + peer_name(socket.get());
-    if (guests_.size() >= kGuestsMax && !make_room()) {
-        warn_of_stranger(
-            fmt::format("{}: refused: {} others have asked for no worker", from, kGuestsMax));
-        return;
-    }
-    auto channel = ClusterChannel::accept(std::move(socket), *identity_);
-    if (!channel.ok()) {
-        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
-        return;
-    }
-    guests_.emplace_back(
-        *this, std::make_unique<ClusterLink>(loop_, std::move(channel).value(), from, nullptr));
-    Guest& guest = guests_.back();
-    guest.link->set_on_read([this, &guest](const Result<>& outcome) { on_guest(guest, outcome); });
+void JoinedHost::on_leader_lost() {
+    if (is_leaving_ && !is_ending_) end(ExitCode::kOk);
 }
 
-// False: all guests have a certificate of the cluster.
-bool JoinedHost::make_room() {
-    const auto oldest = std::ranges::find_if(
-        guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
-    if (oldest == guests_.end()) return false;
-    warn_of_stranger(oldest->link->peer() + ": dropped for another: it has not said who it is");
-    guests_.erase(oldest);
-    return true;
+void JoinedHost::on_leader_missing(const std::string& why) {
+    life_.say_status("waiting for its leader: " + why);
 }
 
-// Anybody can be one, as often as they like.
-void JoinedHost::warn_of_stranger(const std::string& what) {
-    const auto num_unsaid = strangers_.take(loop_.now_ms());
-    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
-}
-
-// The guest becomes the stand-in of a seat, waits, or is gone; a stand-in that is refused hears why
-// before that.
-void JoinedHost::on_guest(Guest& guest, const Result<>& outcome) {
-    if (guest.is_refused && outcome.ok()) return;
-    const Result<> served = outcome.ok() ? serve(guest) : outcome;
-    if (served.ok() && guest.link != nullptr) return;
-    if (!served.ok() && !guest.is_refused) {
-        warn_of_refusal(*guest.link, served.error());
-        if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
-    }
-    guests_.remove_if([&](const Guest& one) { return &one == &guest; });
-}
-
-bool JoinedHost::is_of_leader(ClusterLink& link) {
-    return link.channel().is_established() && link.channel().peer_name() == kLeaderName;
-}
-
-void JoinedHost::warn_of_refusal(ClusterLink& link, const Error& why) {
-    const std::string what = fmt::format("{}: refused: {}", link.peer(), why.message);
-    is_of_leader(link) ? log::warn("{}", what) : warn_of_stranger(what);
-}
-
-// It reads the reason, tells the leader and leaves; it has kBeatMs for that.
-void JoinedHost::refuse(Guest& guest, const Error& why) {
-    cluster::WorkerHostMessage message;
-    message.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
-    message.mutable_refusal()->set_message(why.message);
-    guest.link->send(message);
-    guest.is_refused = true;
-    guest.deadline.start(kBeatMs);
-}
-
-Result<> JoinedHost::serve(Guest& guest) {
-    ClusterChannel& channel = guest.link->channel();
-    if (!channel.is_established()) return {};
-    if (channel.peer_name() != kLeaderName) {
-        return Error{
-            Code::kPermissionDenied,
-            fmt::format("its certificate is that of '{}', not of the leader", channel.peer_name())};
-    }
-    cluster::StandInMessage message;
-    AFD_ASSIGN(const bool is_complete, channel.next(message));
-    if (!is_complete) return {};
-    if (!message.has_take()) return data_loss("it did not say which worker it asks for");
-    AFD_ASSIGN(Seat* const seat, seat_of(message.take()));
-    seat->take(std::move(guest.link), std::move(*message.mutable_take()->mutable_welcome()));
-    return {};
+void JoinedHost::on_leader_refuses(const Error& why) {
+    log::error("{}", why.message);
+    end(ExitCode::kUsage);
 }
 
 Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
@@ -443,7 +281,7 @@ std::string JoinedHost::state_text() const {
                            {"pid", seat->pid()}});
     }
     const nlohmann::json state = {{"leader", config_.join},
-                                  {"joined", leader_ != nullptr && has_joined_},
+                                  {"joined", tie_->is_joined()},
                                   {"leaving", is_leaving_ || is_ending_},
                                   {"workers", workers}};
     return state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -454,13 +292,13 @@ void JoinedHost::on_signal(int signal) {
     if (meaning == EndSignals::Meaning::kSame) return;
     const bool is_first = meaning == EndSignals::Meaning::kDrain;
     if (is_first && is_ending_) return;
-    if (is_first && config_.leave_with_leader && leader_ != nullptr && has_joined_) {
+    if (is_first && config_.leave_with_leader && tie_->is_joined()) {
         return leave(::strsignal(signal));
     }
-    if (leader_ == nullptr) {
+    if (!tie_->is_connected()) {
         log::info("ending; no leader is joined");
     } else {
-        log::info("leaving {}", leader_->peer());
+        log::info("leaving {}", tie_->leader_name());
     }
     end(ExitCode::kOk);
 }
@@ -468,7 +306,7 @@ void JoinedHost::on_signal(int signal) {
 // Whoever ends a job ends the leader, too; what runs here is its requests.
 void JoinedHost::leave(const char* why) {
     is_leaving_ = true;
-    log::info("{}: leaving {} when it has drained", why, leader_->peer());
+    log::info("{}: leaving {} when it has drained", why, tie_->leader_name());
     leave_timer_.start(config_.drain_timeout_ms + kGraceMs);
     life_.say_stopping("its leader drains", config_.drain_timeout_ms + 2 * kGraceMs);
 }
@@ -477,10 +315,8 @@ void JoinedHost::end(ExitCode code) {
     const bool is_second = std::exchange(is_ending_, true);
     if (!is_second) exit_code_ = code;
     life_.say_stopping("its workers end", kGraceMs);
-    retry_timer_.stop();
     leave_timer_.stop();
-    connector_->stop();
-    leader_.reset();
+    tie_->stop();
     for (const auto& [place, seat] : seats_) seat->shut_down(is_second);
     grace_timer_.start(kGraceMs);
     check_all_gone();

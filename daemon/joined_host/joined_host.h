@@ -10,7 +10,7 @@
 // has ended in order, and a signal to end means that the leader has one, too, and drains first.
 
 #include <cstdint>
-#include <list>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,20 +26,20 @@
 #include "daemon/instance/end_signals.h"
 #include "daemon/instance/instance_setup.h"
 #include "daemon/instance/service_life.h"
+#include "daemon/joined_host/guests.h"
+#include "daemon/joined_host/leader_tie.h"
 #include "daemon/joined_host/seat.h"
 #include "daemon/loop/acceptor.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/exit_codes.h"
-#include "daemon/program/log_limit.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/supervisor/worker_door.h"
-#include "daemon/tcp/tcp_connector.h"
 #include "proto/cluster.pb.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
 
-class JoinedHost final : private WorkerHost {
+class JoinedHost final : private LeaderListener, private WorkerHost {
   public:
     // REQUIRES: config.join is set. `worker_directory`: where the worker programs are.
     // `reload`: the configuration as it is now, for SIGHUP.
@@ -54,35 +54,21 @@ class JoinedHost final : private WorkerHost {
     ExitCode run();
 
   private:
-    // As HostList has it.
-    static constexpr size_t kGuestsMax = 64;
     static constexpr uint64_t kGraceMs = 3000;
 
-    // A connection of a stand-in that has not said what it asks for.
-    struct Guest;
     using Place = std::pair<control::Role, uint32_t>;
 
     ExitCode fail(ExitCode code, const Error& error);
     Result<> open();
-    // To the leader.
-    void on_connecting(Result<UniqueFd> socket);
-    Result<> greet(UniqueFd socket);
-    void try_again(const Error& why);
-    void on_leader(const Result<>& outcome);
-    Result<> take_from_leader();
-    Result<> listen_beside_leader();
-    Result<> say_join();
-    Result<> on_joined(const cluster::Joined& joined);
-    void beat();
+    // The leader.
+    Result<cluster::Join> join_over(const ClusterLink& leader) override;
+    Result<> on_joined(const ClusterLink& leader, const cluster::Joined& joined) override;
+    void on_leader_over() override;
+    void on_leader_lost() override;
+    void on_leader_missing(const std::string& why) override;
+    void on_leader_refuses(const Error& why) override;
+    Result<> listen_beside(const ClusterLink& leader);
     // Stand-ins.
-    void add_guest(UniqueFd socket);
-    bool make_room();
-    void warn_of_stranger(const std::string& what);
-    void on_guest(Guest& guest, const Result<>& outcome);
-    static bool is_of_leader(ClusterLink& link);
-    void warn_of_refusal(ClusterLink& link, const Error& why);
-    void refuse(Guest& guest, const Error& why);
-    Result<> serve(Guest& guest);
     Result<Seat*> seat_of(const cluster::Take& wanted);
     size_t free_plan(control::Role role) const;
     Seat::Settings seat_settings(control::Role role, uint32_t index, const WorkerCpus& cpus);
@@ -108,21 +94,13 @@ class JoinedHost final : private WorkerHost {
     InstanceSetup setup_;
     std::optional<ClusterIdentity> identity_;
     std::unique_ptr<WorkerDoor> door_;
-    std::unique_ptr<TcpConnector> connector_;
-    std::unique_ptr<ClusterLink> leader_;
-    bool has_said_join_ = false;
-    bool has_joined_ = false;  // The leader has said yes.
-    std::string last_failure_;
-    uint64_t failure_said_ms_ = 0;
+    std::unique_ptr<LeaderTie> tie_;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
     std::unique_ptr<Acceptor> acceptor_;
-    std::list<Guest> guests_;
-    LogLimit strangers_;
+    std::unique_ptr<Guests> guests_;
     CpuPlan cpus_;
     std::map<Place, std::unique_ptr<Seat>> seats_;
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
-    Timer retry_timer_;
-    Timer beat_timer_;
     Timer leave_timer_;
     Timer grace_timer_;
     EndSignals end_signals_;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/joined_host/guests.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/cluster/cluster_protocol.h"
+#include "daemon/program/logging.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "proto/failure.h"
+#include "proto/host_name.h"
+
+namespace afd::daemon {
+
+namespace {
+
+bool is_of_leader(ClusterLink& link) {
+    return link.channel().is_established() && link.channel().peer_name() == kLeaderName;
+}
+
+}  // namespace
+
+struct Guests::Guest {
+    Guest(Guests& guests, std::unique_ptr<ClusterLink> opened)
+        : link(std::move(opened)), deadline(guests.loop_, [&guests, this] {
+              guests.on_guest(*this, deadline_exceeded("asked for no worker in time"));
+          }) {
+        deadline.start(kSilentMs);
+    }
+
+    std::unique_ptr<ClusterLink> link;
+    Timer deadline;
+    bool is_refused = false;  // It has been told why, and is to leave.
+};
+
+Guests::Guests(EventLoop& loop, const ClusterIdentity& identity, Seating seat)
+    : loop_(loop), identity_(identity), seat_(std::move(seat)) {}
+
+Guests::~Guests() = default;
+
+void Guests::add(UniqueFd socket) {
+    const std::string from = "stand-in at " + peer_name(socket.get());
+    if (guests_.size() >= kMax && !make_room()) {
+        warn_of_stranger(
+            fmt::format("{}: refused: {} others have asked for no worker", from, kMax));
+        return;
+    }
+    auto channel = ClusterChannel::accept(std::move(socket), identity_);
+    if (!channel.ok()) {
+        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
+        return;
+    }
+    guests_.emplace_back(
+        *this, std::make_unique<ClusterLink>(loop_, std::move(channel).value(), from, nullptr));
+    Guest& guest = guests_.back();
+    guest.link->set_on_read([this, &guest](const Result<>& outcome) { on_guest(guest, outcome); });
+}
+
+// False: all guests have a certificate of the cluster.
+bool Guests::make_room() {
+    const auto oldest = std::ranges::find_if(
+        guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
+    if (oldest == guests_.end()) return false;
+    warn_of_stranger(oldest->link->peer() + ": dropped for another: it has not said who it is");
+    guests_.erase(oldest);
+    return true;
+}
+
+// The guest gets a seat, waits, or is gone; a stand-in that is refused hears why before that.
+void Guests::on_guest(Guest& guest, const Result<>& outcome) {
+    if (guest.is_refused && outcome.ok()) return;
+    const Result<> served = outcome.ok() ? serve(guest) : outcome;
+    if (served.ok() && guest.link != nullptr) return;
+    if (!served.ok() && !guest.is_refused) {
+        warn_of_refusal(*guest.link, served.error());
+        if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
+    }
+    guests_.remove_if([&](const Guest& one) { return &one == &guest; });
+}
+
+Result<> Guests::serve(Guest& guest) {
+    ClusterChannel& channel = guest.link->channel();
+    if (!channel.is_established()) return {};
+    if (channel.peer_name() != kLeaderName) {
+        return Error{
+            Code::kPermissionDenied,
+            fmt::format("its certificate is that of '{}', not of the leader", channel.peer_name())};
+    }
+    cluster::StandInMessage message;
+    AFD_ASSIGN(const bool is_complete, channel.next(message));
+    if (!is_complete) return {};
+    if (!message.has_take()) return data_loss("it did not say which worker it asks for");
+    return seat_(guest.link, *message.mutable_take());
+}
+
+// It reads the reason, tells the leader and leaves; it has kBeatMs for that.
+void Guests::refuse(Guest& guest, const Error& why) {
+    cluster::WorkerHostMessage message;
+    message.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
+    message.mutable_refusal()->set_message(why.message);
+    guest.link->send(message);
+    guest.is_refused = true;
+    guest.deadline.start(kBeatMs);
+}
+
+void Guests::warn_of_refusal(ClusterLink& link, const Error& why) {
+    const std::string what = fmt::format("{}: refused: {}", link.peer(), why.message);
+    is_of_leader(link) ? log::warn("{}", what) : warn_of_stranger(what);
+}
+
+// Anybody can be one, as often as they like.
+void Guests::warn_of_stranger(const std::string& what) {
+    const auto num_unsaid = strangers_.take(loop_.now_ms());
+    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+}
+
+}  // namespace afd::daemon
