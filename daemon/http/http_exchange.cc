@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/gateway/request/random_seed.h"
-#include "daemon/http/request_checks.h"
+#include "daemon/http/message/ignored_params.h"
 
 namespace afd::daemon {
 
@@ -26,9 +26,7 @@ std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
 
 HttpExchange HttpExchange::begun(GenerationCall call, const ApiModel& model, uint64_t first_id) {
     HttpExchange exchange(first_id);
-    if (!call.ignored.empty()) {
-        exchange.headers_.emplace_back("X-Ignored-Params", ignored_header(call.ignored));
-    }
+    add_ignored_params(call.ignored, exchange.headers_);
     const std::string id = fmt::format(
         "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
     const int64_t created = std::time(nullptr);

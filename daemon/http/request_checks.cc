@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/http/message/http_word.h"
@@ -17,8 +16,6 @@ namespace afd::daemon {
 namespace {
 
 constexpr size_t kRequestIdBytesMax = 128;
-constexpr size_t kIgnoredNamesMax = 32;
-constexpr size_t kIgnoredNameBytesMax = 128;
 
 std::string_view without_port(std::string_view host) {
     const size_t bracket = host.rfind(']');
@@ -38,11 +35,6 @@ bool is_of_this_machine(std::string_view host) {
     const std::string_view name = without_port(host);
     return is_same_word(name, "localhost") || name == "[::1]" ||
            is_loopback_address(std::string(name));
-}
-
-bool is_plain(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
-           c == ':' || c == '/';
 }
 
 bool is_of_other_site(const HttpRequest& request) {
@@ -73,12 +65,15 @@ std::vector<HttpResponse::Header> headers_for_page(const HttpRequest& request,
 }  // namespace
 
 std::optional<ApiError> check_source(const HttpRequest& request, const HttpServices& services) {
-    if (services.is_loopback && !request.host.empty() && !is_of_this_machine(request.host)) {
+    // A name that leads here only for this visitor's browser makes a page of another site one of
+    // this. It has no key, though: with keys, a proxy on this machine may pass on any Host.
+    const bool is_for_this_machine = services.is_loopback && services.keys.empty();
+    if (is_for_this_machine && !request.host.empty() && !is_of_this_machine(request.host)) {
         return ApiError{.status = 403,
                         .code = "host_not_allowed",
                         .message =
-                            "Host names another machine, and afdd serves this one only; use "
-                            "127.0.0.1 or localhost"};
+                            "Host names another machine, and without keys afdd serves this one "
+                            "only; use 127.0.0.1 or localhost, or set http_keys"};
     }
     // A page of another site may make its visitor's browser send requests, but cannot hide where
     // they come from.
@@ -96,11 +91,13 @@ std::optional<ApiError> check_route(const HttpRequest& request, const std::optio
     const bool is_question = request.method == "OPTIONS";
     if (!route && is_question && request.path == "*") return std::nullopt;
     if (!route) {
+        const std::string meant = meant_path(request.path);
         return ApiError{
             .status = 404,
             .code = "unknown_url",
-            .message = fmt::format("there is no {}; docs/serving.md lists what there is",
-                                   model::start_of(request.path, 100))};
+            .message = fmt::format("there is no {}{}",
+                                   model::start_of(request.path, 100),
+                                   meant.empty() ? "" : "; did you mean " + meant + "?")};
     }
     if (route->takes(request.method) || is_question) return std::nullopt;
     return ApiError{.status = 405,
@@ -185,17 +182,6 @@ std::string request_id_of(const HttpRequest& request) {
     const bool is_usable = !given.empty() && given.size() <= kRequestIdBytesMax &&
                            std::all_of(given.begin(), given.end(), is_plain);
     return is_usable ? given : fmt::format("req-{:016x}", draw_random());
-}
-
-std::string ignored_header(const std::vector<std::string>& names) {
-    std::string header;
-    for (size_t i = 0; i < std::min(names.size(), kIgnoredNamesMax); ++i) {
-        if (i > 0) header += ", ";
-        for (const char c : names[i].substr(0, kIgnoredNameBytesMax))
-            header += is_plain(c) || c == '[' || c == ']' || c == '$' ? c : '?';
-    }
-    if (names.size() > kIgnoredNamesMax) header += ", ...";
-    return header;
 }
 
 }  // namespace afd::daemon

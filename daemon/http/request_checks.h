@@ -44,7 +44,5 @@ RequestVerdict judge(const HttpRequest& request,
 
 // The client's X-Request-Id if it can stand in a header and a log line, else one that is drawn.
 std::string request_id_of(const HttpRequest& request);
-// The x-ignored-params header: names of fields, as far as they can stand in one.
-std::string ignored_header(const std::vector<std::string>& names);
 
 }  // namespace afd::daemon

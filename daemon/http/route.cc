@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/http/route.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <utility>
+#include <vector>
+
+#include "proto/did_you_mean.h"
 
 namespace afd::daemon {
 
@@ -42,6 +47,17 @@ std::optional<Route> find_route(std::string_view path) {
         return Route{Endpoint::kResume, false, true, "/v1/resume/{id}"};
     }
     return std::nullopt;
+}
+
+std::string meant_path(std::string_view path) {
+    // A base URL with the version too few, or twice.
+    for (const std::string& meant :
+         {fmt::format("/v1{}", path), std::string(path.substr(path.starts_with("/v1/") ? 3 : 0))}) {
+        if (find_route(meant)) return meant;
+    }
+    std::vector<std::string> known;
+    for (const auto& [name, route] : kRoutes) known.emplace_back(name);
+    return nearest_word(path, known);
 }
 
 }  // namespace afd::daemon

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -51,5 +52,8 @@ std::span<const std::pair<std::string_view, Route>> fixed_routes();
 
 // Nothing: there is no such path.
 std::optional<Route> find_route(std::string_view path);
+
+// What a path that there is not may have been meant for; empty: nobody knows.
+std::string meant_path(std::string_view path);
 
 }  // namespace afd::daemon

@@ -11,11 +11,6 @@ namespace afd::daemon {
 
 namespace {
 
-Result<> check_http_keys(const std::string& value) {
-    if (value.empty() || value.starts_with('/')) return {};
-    return Error{Code::kInvalidArgument, "must be empty, or a path that begins with /"};
-}
-
 // It stands in answers and in the names of metrics.
 Result<> check_http_model(const std::string& value) {
     const bool has_control = std::ranges::any_of(
@@ -44,8 +39,7 @@ std::vector<ConfigOption> http_options() {
          .member = &C::http_keys,
          .default_text = "",
          .unit = "",
-         .description = "File of API keys; empty: the one in AFD_API_KEY, if any",
-         .check = check_http_keys},
+         .description = "File of API keys; empty: the one in AFD_API_KEY, if any"},
         {"http_open", &C::http_open, "false", "", "Serve HTTP to other machines without any key"},
         {.name = "http_origins",
          .member = &C::http_origins,

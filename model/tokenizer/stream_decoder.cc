@@ -5,8 +5,8 @@
 
 namespace afd::model {
 
-std::string Tokenizer::decode(std::span<const uint32_t> ids) const {
-    StreamDecoder decoder(*this);
+std::string Tokenizer::decode(std::span<const uint32_t> ids, bool keeps_special) const {
+    StreamDecoder decoder(*this, keeps_special);
     std::string text;
     for (const uint32_t id : ids) text += decoder.append(id);
     return text + decoder.finish();

@@ -75,9 +75,9 @@ class Tokenizer {
     std::span<const uint32_t> prompt_start() const;
     std::span<const uint32_t> prompt_end() const;
 
-    // Text of the ids; special tokens (BOS, EOS, ...) are left out, bytes that are not UTF-8
-    // become U+FFFD as in stream_decoder.h, whose source has this.
-    std::string decode(std::span<const uint32_t> ids) const;
+    // Text of the ids; special tokens (BOS, EOS, ...) are left out unless `keeps_special`, bytes
+    // that are not UTF-8 become U+FFFD as in stream_decoder.h, whose source has this.
+    std::string decode(std::span<const uint32_t> ids, bool keeps_special = false) const;
 
     // Bytes of one token; empty for special tokens and for ids that the vocabulary does not have.
     std::string_view token_bytes(uint32_t id) const { return piece(id).bytes; }

@@ -11,6 +11,7 @@
 #include "daemon/http/call/chat_reader.h"
 #include "daemon/http/call/field_reader.h"
 #include "daemon/http/call/prompt_reader.h"
+#include "daemon/http/message/ignored_params.h"
 
 namespace afd::daemon {
 
@@ -83,11 +84,9 @@ ApiResult<std::vector<uint32_t>> tokenize_chat(FieldReader& fields,
     return std::vector<uint32_t>(read.begin(), read.end());
 }
 
-ApiResult<nlohmann::json> tokenize(std::string_view body, const ApiModel& model) {
-    ApiResult<nlohmann::json> json = parse_body(body);
-    if (std::holds_alternative<ApiError>(json)) return json;
-    FieldReader fields(std::get<nlohmann::json>(json));
-    if (auto error = check_common(fields, model)) return *std::move(error);
+ApiResult<nlohmann::json> tokenize(FieldReader& fields,
+                                   std::string_view body,
+                                   const ApiModel& model) {
     ApiResult<std::vector<uint32_t>> ids = fields.any("messages") == nullptr
                                                ? tokenize_text(fields, model)
                                                : tokenize_chat(fields, body, model);
@@ -97,11 +96,9 @@ ApiResult<nlohmann::json> tokenize(std::string_view body, const ApiModel& model)
         {"count", tokens.size()}, {"max_model_len", model.context_length}, {"tokens", tokens}};
 }
 
-ApiResult<nlohmann::json> detokenize(std::string_view body, const ApiModel& model) {
-    ApiResult<nlohmann::json> json = parse_body(body);
-    if (std::holds_alternative<ApiError>(json)) return json;
-    FieldReader fields(std::get<nlohmann::json>(json));
-    if (auto error = check_common(fields, model)) return *std::move(error);
+ApiResult<nlohmann::json> detokenize(FieldReader& fields, const ApiModel& model) {
+    const bool keeps_special = !fields.boolean("skip_special_tokens").value_or(false);
+    if (fields.error()) return *fields.error();
     const nlohmann::json* tokens = fields.any("tokens");
     if (tokens == nullptr) return bad_field("tokens", "tokens is missing: an array of token ids");
     ApiResult<client::TokenIds> read = read_token_ids(*tokens, "tokens");
@@ -123,12 +120,21 @@ ApiResult<nlohmann::json> detokenize(std::string_view body, const ApiModel& mode
                                      model.vocab_size));
     }
     return nlohmann::json{
-        {"prompt", model.tokenizer->decode({ids.data(), static_cast<size_t>(ids.size())})}};
+        {"prompt",
+         model.tokenizer->decode({ids.data(), static_cast<size_t>(ids.size())}, keeps_special)}};
 }
 
-HttpResponse response_of(const ApiResult<nlohmann::json>& result) {
+template <typename Answer>
+HttpResponse answer_body(std::string_view body, const ApiModel& model, Answer answer) {
+    const ApiResult<nlohmann::json> json = parse_body(body);
+    if (const auto* error = std::get_if<ApiError>(&json)) return HttpResponse::of(*error);
+    FieldReader fields(std::get<nlohmann::json>(json));
+    if (const auto error = check_common(fields, model)) return HttpResponse::of(*error);
+    const ApiResult<nlohmann::json> result = answer(fields);
     if (const auto* error = std::get_if<ApiError>(&result)) return HttpResponse::of(*error);
-    return written(std::get<nlohmann::json>(result));
+    HttpResponse response = written(std::get<nlohmann::json>(result));
+    add_ignored_params(fields.unknown(), response.headers);
+    return response;
 }
 
 }  // namespace
@@ -146,11 +152,12 @@ HttpResponse answer_model(const ApiModel& model, std::string_view path) {
 }
 
 HttpResponse answer_tokenize(std::string_view body, const ApiModel& model) {
-    return response_of(tokenize(body, model));
+    return answer_body(
+        body, model, [&](FieldReader& fields) { return tokenize(fields, body, model); });
 }
 
 HttpResponse answer_detokenize(std::string_view body, const ApiModel& model) {
-    return response_of(detokenize(body, model));
+    return answer_body(body, model, [&](FieldReader& fields) { return detokenize(fields, model); });
 }
 
 }  // namespace afd::daemon

@@ -19,7 +19,8 @@ HttpResponse answer_model(const ApiModel& model, std::string_view path);
 // "max_model_len", "tokens"}. A text that cannot fit the context is refused before it is looked at
 // in full.
 HttpResponse answer_tokenize(std::string_view body, const ApiModel& model);
-// POST /detokenize: {"tokens"} -> {"prompt"}.
+// POST /detokenize: {"tokens", "skip_special_tokens"} -> {"prompt"}; special tokens are text unless
+// the second is true.
 HttpResponse answer_detokenize(std::string_view body, const ApiModel& model);
 
 }  // namespace afd::daemon

@@ -86,6 +86,11 @@ ChatMessage read_message(FieldReader& fields) {
                                   role)));
     }
     message.content = read_content(fields);
+    // An assistant may have said nothing but calls.
+    if (message.role != model::ChatRole::kAssistant && fields.any("content") == nullptr) {
+        fields.fail(
+            bad_field(fields.path_of("content"), fields.path_of("content") + " is missing"));
+    }
     message.reasoning = fields.text("reasoning_content").value_or("");
     message.tool_call_id = fields.text("tool_call_id").value_or("");
     read_calls(fields, message);
@@ -155,9 +160,7 @@ void read_template_options(FieldReader& fields, Conversation& conversation) {
     }
     if (const auto effort = inner.text("reasoning_effort")) conversation.effort = *effort;
     if (inner.error()) fields.fail(*inner.error());
-    for (const std::string& name : inner.unknown()) {
-        fields.fail(unsupported_field(name, name + " is not supported"));
-    }
+    fields.add_unknown(inner);
 }
 
 ApiError of_template(const Error& error) {

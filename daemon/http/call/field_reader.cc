@@ -3,12 +3,37 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "model/json/json_document.h"
 
 namespace afd::daemon {
+
+namespace {
+
+// As JSON Schema has it, 1.0 is an integer, too; so is one of more digits than any type has, which
+// the parser makes a double.
+bool is_whole(const nlohmann::json& value) {
+    if (value.is_number_integer()) return true;
+    return value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>();
+}
+
+// Nothing: it is beyond int64, or a double that is not exactly one number.
+std::optional<int64_t> int64_of(const nlohmann::json& whole) {
+    constexpr double kExactMax = int64_t{1} << 53;
+    if (whole.is_number_float()) {
+        const auto number = whole.get<double>();
+        if (std::abs(number) > kExactMax) return std::nullopt;
+        return static_cast<int64_t>(number);
+    }
+    const bool is_beyond =
+        whole.is_number_unsigned() && whole.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+    return is_beyond ? std::nullopt : std::optional(whole.get<int64_t>());
+}
+
+}  // namespace
 
 FieldReader::FieldReader(const nlohmann::json& object, std::string path)
     : object_(object), path_(std::move(path)) {
@@ -43,13 +68,10 @@ std::optional<bool> FieldReader::boolean(const char* name) {
 
 std::optional<int64_t> FieldReader::integer(const char* name, int64_t min, int64_t max) {
     const nlohmann::json* value = any(name);
-    value = typed(name, value != nullptr && value->is_number_integer(), "an integer");
+    value = typed(name, value != nullptr && is_whole(*value), "an integer");
     if (value == nullptr) return std::nullopt;
-    // An unsigned one beyond int64 would turn negative.
-    const bool is_huge =
-        value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
-    const int64_t number = is_huge ? INT64_MAX : value->get<int64_t>();
-    if (!is_huge && number >= min && number <= max) return number;
+    const std::optional<int64_t> number = int64_of(*value);
+    if (number && *number >= min && *number <= max) return number;
     fail(bad_field(
         path_of(name),
         fmt::format("{} = {}: must be {} to {}", path_of(name), value->dump(), min, max)));
@@ -58,10 +80,16 @@ std::optional<int64_t> FieldReader::integer(const char* name, int64_t min, int64
 
 std::optional<uint64_t> FieldReader::bits(const char* name) {
     const nlohmann::json* value = any(name);
-    value = typed(name, value != nullptr && value->is_number_integer(), "an integer of 64 bits");
+    value = typed(name, value != nullptr && is_whole(*value), "an integer of 64 bits");
     if (value == nullptr) return std::nullopt;
     if (value->is_number_unsigned()) return value->get<uint64_t>();
-    return static_cast<uint64_t>(value->get<int64_t>());
+    if (const std::optional<int64_t> number = int64_of(*value)) {
+        return static_cast<uint64_t>(*number);
+    }
+    fail(
+        bad_field(path_of(name),
+                  fmt::format("{} = {}: must have at most 64 bits", path_of(name), value->dump())));
+    return std::nullopt;
 }
 
 std::optional<double> FieldReader::number(const char* name) {

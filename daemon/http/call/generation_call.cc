@@ -23,9 +23,20 @@ constexpr int64_t kTokensMax = INT32_MAX;
 constexpr int64_t kCompletionTokens = 16;  // What OpenAI makes of a completion without max_tokens.
 constexpr int64_t kLogprobsMax = 20;
 
-// Fields that some server has and this one has not, with values that ask for nothing.
+// What a field that is not served may be: it asks for nothing then.
+bool is_neutral(std::string_view name, const nlohmann::json& value) {
+    if (value == false || value == "" || value == nlohmann::json::array()) return true;
+    const bool is_off_at_one =
+        name == "best_of" || name == "length_penalty" || name == "typical_p" || name == "tfs_z";
+    return is_off_at_one && value == 1.0;
+}
+
+// Fields that some server has and this one has not.
 void refuse_unsupported(FieldReader& fields) {
     for (const char* name : {"suffix",
+                             "allowed_token_ids",
+                             "bad_words",
+                             "continue_final_message",
                              "best_of",
                              "use_beam_search",
                              "length_penalty",
@@ -44,9 +55,7 @@ void refuse_unsupported(FieldReader& fields) {
                              "prompt_logprobs",
                              "truncate_prompt_tokens"}) {
         const nlohmann::json* value = fields.any(name);
-        if (value == nullptr || *value == false || *value == "") continue;
-        if (std::string_view(name) == "best_of" && *value == 1) continue;
-        if (std::string_view(name) == "length_penalty" && *value == 1.0) continue;
+        if (value == nullptr || is_neutral(name, *value)) continue;
         fields.fail(unsupported_field(name, fmt::format("{} is not supported", name)));
     }
 }
@@ -89,7 +98,7 @@ std::optional<float> read_top_p(FieldReader& fields) {
     if (!top_p) return std::nullopt;
     // 0 is how SamplingSettings says that it is off, which no client means by it, nor by what a
     // float has no other number for.
-    if (*top_p <= 0) {
+    if (*top_p <= 0 || *top_p > 1) {
         fields.fail(bad_field(
             "top_p",
             fmt::format("top_p = {}: must be above 0, up to 1; 1 keeps every token", *top_p)));
@@ -183,9 +192,15 @@ void read_form(FieldReader& fields, GenerationCall& call) {
         fields.fail(unsupported_field("spaces_between_special_tokens",
                                       "spaces_between_special_tokens = false is not supported"));
     }
-    for (const char* name : {"user", "metadata", "store", "service_tier", "priority"}) {
-        fields.ignore(name);
+    // Labels of the client's.
+    for (const char* name : {"user", "metadata", "store"}) fields.ignore(name);
+    // No request comes before another: what asks for that is told so.
+    const nlohmann::json* tier = fields.any("service_tier");
+    if (tier != nullptr && *tier != "auto" && *tier != "default") {
+        call.ignored.emplace_back("service_tier");
     }
+    const nlohmann::json* priority = fields.any("priority");
+    if (priority != nullptr && *priority != 0) call.ignored.emplace_back("priority");
 }
 
 void finish(FieldReader& fields, GenerationCall& call) {
@@ -227,7 +242,7 @@ void read_completion_form(FieldReader& fields, GenerationCall& call, client::Gen
 void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
     call.has_logprobs = fields.boolean("logprobs").value_or(false);
     const auto top = fields.integer("top_logprobs", 0, kLogprobsMax);
-    if (top && !call.has_logprobs) {
+    if (top.value_or(0) > 0 && !call.has_logprobs) {
         fields.fail(bad_field("top_logprobs", "top_logprobs needs logprobs = true"));
     }
     call.top_logprobs = static_cast<uint32_t>(top.value_or(0));
@@ -354,7 +369,9 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     finish(fields, call);
     if (fields.error()) return *fields.error();
     for (client::Generate& prompt : call.prompts) {
-        if (call.has_echo) call.echoes.push_back(text_of_prompt(prompt, model));
+        if (call.has_echo) {
+            call.echoes.push_back(text_of_prompt(prompt, base.keep_special_tokens(), model));
+        }
         if (!adds_special) {
             if (auto error = make_bare(prompt, model)) return *std::move(error);
         }

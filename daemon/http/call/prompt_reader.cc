@@ -111,11 +111,13 @@ ApiResult<std::vector<uint32_t>> encode_prompt(const std::string& text,
     return ids;
 }
 
-std::string text_of_prompt(const client::Generate& prompt, const ApiModel& model) {
+std::string text_of_prompt(const client::Generate& prompt,
+                           bool keeps_special,
+                           const ApiModel& model) {
     if (prompt.has_text()) return prompt.text();
     if (model.tokenizer == nullptr) return "";
     const auto& ids = prompt.token_ids().ids();
-    return model.tokenizer->decode({ids.data(), static_cast<size_t>(ids.size())});
+    return model.tokenizer->decode({ids.data(), static_cast<size_t>(ids.size())}, keeps_special);
 }
 
 }  // namespace afd::daemon

@@ -28,7 +28,10 @@ ApiResult<std::vector<uint32_t>> encode_prompt(const std::string& text,
                                                bool adds_special,
                                                const ApiModel& model);
 
-// The text of a prompt, as it is echoed. Ids that the vocabulary does not have give no text.
-std::string text_of_prompt(const client::Generate& prompt, const ApiModel& model);
+// The text of a prompt, as it is echoed; `keeps_special`: of ids, with their special tokens. Ids
+// that the vocabulary does not have give no text.
+std::string text_of_prompt(const client::Generate& prompt,
+                           bool keeps_special,
+                           const ApiModel& model);
 
 }  // namespace afd::daemon

@@ -3,10 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/serializer.hpp>
+#include <ctime>
 
 namespace afd::daemon {
 
@@ -16,6 +18,23 @@ namespace http = boost::beast::http;
 
 using Head = http::response<http::empty_body>;
 
+// As HTTP writes the time (RFC 9110, 5.6.7), in English whatever the locale.
+std::string date_of(std::time_t time) {
+    constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    constexpr std::array kMonths = {
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    std::tm utc{};
+    ::gmtime_r(&time, &utc);
+    return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT",
+                       kDays[static_cast<size_t>(utc.tm_wday)],
+                       utc.tm_mday,
+                       kMonths[static_cast<size_t>(utc.tm_mon)],
+                       utc.tm_year + 1900,
+                       utc.tm_hour,
+                       utc.tm_min,
+                       utc.tm_sec);
+}
+
 Head head_of(int status,
              const std::string& content_type,
              const std::vector<HttpResponse::Header>& headers,
@@ -23,6 +42,7 @@ Head head_of(int status,
     Head head;
     head.version(frame.is_http_1_1 ? 11 : 10);
     head.result(static_cast<unsigned>(status));
+    head.set(http::field::date, date_of(std::time(nullptr)));
     head.set(http::field::content_type, content_type);
     for (const auto& [name, value] : headers) head.set(name, value);
     head.keep_alive(!frame.closes);

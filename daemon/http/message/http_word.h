@@ -2,6 +2,8 @@
 #pragma once
 
 // Words of HTTP that are the same in capitals and in small letters: schemes, media types, hosts.
+// And of which characters a word may be that a client chose, so that it can stand in a header or a
+// log.
 
 #include <algorithm>
 #include <cctype>
@@ -19,6 +21,11 @@ inline bool is_same_word(std::string_view one, std::string_view other) {
 // Whether `text` begins with `word`, in any letters.
 inline bool begins_with_word(std::string_view text, std::string_view word) {
     return is_same_word(text.substr(0, word.size()), word);
+}
+
+inline bool is_plain(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
+           c == ':' || c == '/';
 }
 
 }  // namespace afd::daemon

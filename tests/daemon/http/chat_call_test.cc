@@ -62,6 +62,19 @@ class ChatCallTest : public testing::Test {
     ApiModel model_;
 };
 
+// Goal: a turn without a text is a slip, but for an assistant that only called. A switch of another
+// template is no reason to refuse a chat.
+TEST_F(ChatCallTest, MessagesHaveAContentAndTemplatesTheirOwnSwitches) {
+    use_chatml();
+    const auto refused = read_chat(R"({"messages":[{"role":"user"}]})", model_);
+    ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+    EXPECT_EQ(std::get<ApiError>(refused).message, "messages[0].content is missing");
+    EXPECT_EQ(std::get<ApiError>(refused).param, "messages[0].content");
+    EXPECT_THAT(read(R"(,"chat_template_kwargs":{"clear_thinking":false})").ignored,
+                ElementsAre("chat_template_kwargs.clear_thinking"));
+    EXPECT_TRUE(read(R"(,"logprobs":false,"top_logprobs":0)").ignored.empty());
+}
+
 TEST_F(ChatCallTest, ChannelsComeWithTheirMarks) {
     use_harmony();
     const GenerationCall call = read(R"(,"reasoning_effort":"low")");

@@ -17,6 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 class GenerationCallTest : public testing::Test {
   protected:
@@ -147,7 +148,9 @@ TEST_F(GenerationCallTest, NumbersAtTheirLimitsMeanWhatTheySay) {
     EXPECT_EQ(sampling(R"("seed":18446744073709551615)").seed(), UINT64_MAX);
     EXPECT_EQ(sampling(R"("seed":9223372036854775808)").seed(), uint64_t{1} << 63);
     EXPECT_EQ(sampling(R"("seed":-9223372036854775808)").seed(), uint64_t{1} << 63);
-    EXPECT_EQ(refusal(R"({"prompt":"a","seed":18446744073709551616})").message,
+    EXPECT_THAT(refusal(R"({"prompt":"a","seed":18446744073709551616})").message,
+                MatchesRegex("seed = 1\\.8[0-9]*e\\+19: must have at most 64 bits"));
+    EXPECT_EQ(refusal(R"({"prompt":"a","seed":1.5})").message,
               "seed is a number with a fraction; it must be an integer of 64 bits");
     EXPECT_EQ(refusal(R"({"prompt":"a","seed":"1"})").param, "seed");
 }
@@ -226,11 +229,12 @@ TEST_F(GenerationCallTest, RefusesWithTheFieldAndTheReason) {
         {R"({"prompt":[99999999999]})", "prompt", "prompt[0] is 99999999999"},
         {R"({"prompt":"a","max_tokens":"5"})", "max_tokens", "max_tokens is a string; it must be"},
         {R"({"prompt":"a","max_tokens":0})", "max_tokens", "max_tokens = 0: must be 1 to"},
-        {R"({"prompt":"a","max_tokens":1e3})", "max_tokens", "a number with a fraction"},
-        {R"({"prompt":"a","max_tokens":99999999999999999999})", "max_tokens", "with a fraction"},
+        {R"({"prompt":"a","max_tokens":1.5})", "max_tokens", "a number with a fraction"},
+        {R"({"prompt":"a","max_tokens":99999999999999999999})", "max_tokens", "must be 1 to"},
         {R"({"prompt":"a","max_tokens":18446744073709551615})", "max_tokens", "must be 1 to"},
         {R"({"prompt":"a","temperature":"hot"})", "temperature", "it must be a number"},
         {R"({"prompt":"a","top_p":0})", "top_p", "must be above 0"},
+        {R"({"prompt":"a","top_p":1.1})", "top_p", "top_p = 1.1: must be above 0, up to 1; 1"},
         {R"({"prompt":"a","top_k":-5})", "top_k", "top_k = -5: must be -1 to"},
         {R"({"prompt":"a","repetition_penalty":0})", "repetition_penalty", "must be 0.01 to 100"},
         {R"({"prompt":"a","n":17})", "n", "n = 17: must be 1 to 16"},
@@ -263,7 +267,11 @@ TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
                               R"("best_of":2)",
                               R"("use_beam_search":true)",
                               R"("response_format":{"type":"grammar"})",
-                              R"("guided_regex":"a*")"}) {
+                              R"("guided_regex":"a*")",
+                              R"("bad_words":["a"])",
+                              R"("allowed_token_ids":[1])",
+                              R"("continue_final_message":true)",
+                              R"("prompt_logprobs":0)"}) {
         const ApiError error = refusal(std::string(R"({"prompt":"a",)") + field + "}");
         EXPECT_EQ(error.code, "unsupported_parameter") << field;
         EXPECT_THAT(field, HasSubstr(error.param)) << field;
@@ -271,9 +279,29 @@ TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
     for (const char* field : {R"("suffix":"")",
                               R"("best_of":1)",
                               R"("use_beam_search":false)",
+                              R"("typical_p":1)",
+                              R"("tfs_z":1.0)",
+                              R"("functions":[])",
+                              R"("bad_words":[])",
+                              R"("continue_final_message":false)",
+                              R"("service_tier":"auto")",
+                              R"("priority":0)",
                               R"("response_format":{"type":"text"})"}) {
         EXPECT_TRUE(with(field).ignored.empty()) << field;
     }
+}
+
+// Goal: who asks to come before others is told that nobody does.
+TEST_F(GenerationCallTest, SaysThatNoRequestComesFirst) {
+    EXPECT_THAT(with(R"("priority":-1)").ignored, ElementsAre("priority"));
+    EXPECT_THAT(with(R"("service_tier":"flex")").ignored, ElementsAre("service_tier"));
+}
+
+// Goal: an integer is one in any of the forms that JSON Schema calls so.
+TEST_F(GenerationCallTest, TakesIntegersThatAreWrittenAsFractions) {
+    EXPECT_EQ(with(R"("max_tokens":1e3)").prompts[0].max_tokens(), 1000u);
+    EXPECT_EQ(with(R"("max_tokens":7.0)").prompts[0].max_tokens(), 7u);
+    EXPECT_EQ(with(R"("seed":-3.0)").prompts[0].sampling().seed(), UINT64_MAX - 2);
 }
 
 TEST_F(GenerationCallTest, TextWithoutSpecialTokensGoesOnAsItsIds) {
@@ -285,6 +313,9 @@ TEST_F(GenerationCallTest, TextWithoutSpecialTokensGoesOnAsItsIds) {
     EXPECT_TRUE(with(R"("add_special_tokens":true)").prompts[0].has_text());
     EXPECT_THAT(read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})").echoes,
                 ElementsAre("hi"));
+    EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true})").echoes, ElementsAre("h"));
+    EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true,"skip_special_tokens":false})").echoes,
+                ElementsAre("h<|end|>"));
     const ApiError error =
         refusal(R"({"prompt":")" + std::string(5000, 'a') + R"(","add_special_tokens":false})");
     EXPECT_EQ(error.code, "context_length_exceeded");

@@ -304,6 +304,12 @@ TEST_F(HttpSessionTest, DetokenizesWhatTokenizeGave) {
     const auto client = connect();
     client->post("/detokenize", R"({"tokens":[228,189,160]})");
     EXPECT_EQ(json::parse(next(*client).body)["prompt"], "\xe4\xbd\xa0");
+    client->post("/detokenize", R"({"tokens":[104,105,256]})");
+    EXPECT_EQ(json::parse(next(*client).body)["prompt"], "hi<|end|>");
+    client->post("/detokenize", R"({"tokens":[104,105,256],"skip_special_tokens":true})");
+    EXPECT_EQ(json::parse(next(*client).body)["prompt"], "hi");
+    client->post("/tokenize", R"({"prompt":"hi","return_token_strs":true})");
+    EXPECT_EQ(HttpClient::header(next(*client), "X-Ignored-Params"), "return_token_strs");
     client->post("/detokenize", R"({"tokens":[257]})");
     EXPECT_THAT(next(*client).body, HasSubstr("tokens[0] = 257: must be below"));
     client->post("/tokenize", R"({"prompt":")" + std::string(5000, 'a') + R"("})");

@@ -73,6 +73,50 @@ TEST_F(HttpSessionTest, TakesTheSchemeOfAKeyInAnyLetters) {
     EXPECT_EQ(next(*client).status, 401);
 }
 
+// Goal: a proxy on this machine may pass on the name that its clients use; without keys that name
+// may be one that a page of another site made lead here.
+TEST_F(HttpSessionTest, WithKeysAnyHostIsServed) {
+    const auto client = connect();
+    client->send("GET /live HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
+    const CheckedAnswer refused = next(*client);
+    EXPECT_EQ(refused.status, 403);
+    EXPECT_THAT(refused.body, HasSubstr("or set http_keys"));
+    services_->keys = ApiKeys::load("", "0123456789abcdef").value();
+    client->send(
+        "GET /v1/models HTTP/1.1\r\nHost: api.example.com\r\n"
+        "Authorization: Bearer 0123456789abcdef\r\n\r\n");
+    EXPECT_EQ(next(*client).status, 200);
+    client->send("GET /v1/models HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
+    EXPECT_EQ(next(*client).status, 401);
+}
+
+TEST_F(HttpSessionTest, NamesThePathThatWasMeant) {
+    const auto client = connect();
+    const auto message_for = [&](const std::string& path) {
+        client->get(path);
+        const CheckedAnswer answer = next(*client);
+        EXPECT_EQ(answer.status, 404) << path;
+        return nlohmann::json::parse(answer.body)["error"]["message"].get<std::string>();
+    };
+    EXPECT_EQ(message_for("/chat/completions"),
+              "there is no /chat/completions; did you mean /v1/chat/completions?");
+    EXPECT_EQ(message_for("/v1/v1/models"), "there is no /v1/v1/models; did you mean /v1/models?");
+    EXPECT_EQ(message_for("/v1/chat/completion"),
+              "there is no /v1/chat/completion; did you mean /v1/chat/completions?");
+    EXPECT_EQ(message_for("/metricz"), "there is no /metricz; did you mean /metrics?");
+    EXPECT_EQ(message_for("/v1/audio/transcriptions/of/mine"),
+              "there is no /v1/audio/transcriptions/of/mine");
+}
+
+// Oracle: RFC 9110, 5.6.7 (a server with a clock sends Date).
+TEST_F(HttpSessionTest, AnswersHaveADate) {
+    const auto client = connect();
+    client->get("/live");
+    EXPECT_THAT(HttpClient::header(next(*client), "Date"),
+                testing::MatchesRegex("[A-Z][a-z][a-z], [0-9][0-9] [A-Z][a-z][a-z] 20[0-9][0-9] "
+                                      "[0-9][0-9]:[0-9][0-9]:[0-9][0-9] GMT"));
+}
+
 // HTTP/1.0 knows no "100 Continue": its client would take it for the answer.
 TEST_F(HttpSessionTest, TellsNobodyOfHttp10ToContinue) {
     const auto client = connect();

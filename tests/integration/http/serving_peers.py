@@ -33,7 +33,7 @@ COMPLETION = {
     **dict.fromkeys(("model", "prompt", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n",
                      "stop", "ignore_eos", "presence_penalty", "frequency_penalty", "logit_bias",
                      "logprobs", "stream", "stream_options.include_usage", "user",
-                     "metadata, store, service_tier, priority"), ALL_WORK),
+                     "metadata, store"), ALL_WORK),
     "seed": (WORKS, NOT_THERE, WORKS),
     "include_stop_str_in_output": (WORKS, NOT_THERE, NOT_THERE),
     "stop_token_ids": (WORKS, WORKS, NOT_THERE),
