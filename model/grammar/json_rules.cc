@@ -49,11 +49,16 @@ JsonRules::JsonRules(ByteProgram& program)
 }
 
 void JsonRules::define_blanks() {
-    const ByteSet blank = one_of(" \t\r\n");
     const Node end = program_.end();
-    Node node = end;
-    for (int i = 0; i < kBlanksMax; ++i) node = program_.either(end, program_.bytes(blank, node));
-    program_.define(blanks_, node);
+    Node indent = end;
+    for (int i = 0; i < kIndentMax; ++i) {
+        indent = program_.either(end, program_.bytes(one_of(" \t"), indent));
+    }
+    const Node line = program_.bytes(one_of("\n"), indent);
+    const Node line_break = program_.either(line, program_.bytes(one_of("\r"), line));
+    program_.define(
+        blanks_,
+        program_.either(end, program_.either(program_.bytes(one_of(" "), end), line_break)));
 }
 
 // Table 3-7 of the Unicode standard: the first byte says what the second may be.

@@ -4,7 +4,9 @@
 // JsonRules: what every JSON text is made of (RFC 8259), as rules of a ByteProgram.
 //
 // Narrower than the RFC where a model could go on for ever or a reader may stumble:
-//   blanks      at most kBlanksMax in a row, and none before ',' or ':' or after the text
+//   blanks      a space, or a line break and at most kIndentMax blanks; none before the text,
+//   before
+//               ',' or ':', or behind the text
 //   numbers     at most kDigitsMax digits before the point and kFractionDigitsMax behind it,
 //               exponents of two digits: what fits 64 bits, and a double
 //   strings     well-formed UTF-8; \u escapes of surrogates in pairs only
@@ -13,6 +15,7 @@
 #include <string>
 
 #include "model/grammar/byte_program.h"
+#include "model/grammar/number_range.h"
 #include "model/grammar/string_formats.h"
 
 namespace afd::model {
@@ -22,11 +25,11 @@ class JsonRules {
     using Node = ByteProgram::Node;
     using Rule = ByteProgram::Rule;
 
-    // Enough to indent ten levels by three.
-    static constexpr int kBlanksMax = 32;
-    static constexpr int kDigitsMax = 18;
+    // Enough to indent ten levels by two, or five by four. Each is a token that says nothing.
+    static constexpr int kIndentMax = 20;
+    static constexpr int kDigitsMax = NumberRange::kDigitsMax;
     // A double of 17 digits without an exponent begins with up to five zeros.
-    static constexpr int kFractionDigitsMax = 24;
+    static constexpr int kFractionDigitsMax = NumberRange::kFractionDigitsMax;
 
     // Adds the rules to `program`, which outlives the object.
     explicit JsonRules(ByteProgram& program);

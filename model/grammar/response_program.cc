@@ -9,8 +9,9 @@
 #include <utility>
 
 #include "model/grammar/json_rules.h"
-#include "model/grammar/schema.h"
 #include "model/grammar/schema_program.h"
+#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema_types.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "model/unicode/utf8.h"
 #include "proto/failure.h"
@@ -19,7 +20,14 @@
 namespace afd::model {
 namespace {
 
+constexpr std::string_view kThoughtBegin = "<think>";
 constexpr std::string_view kThoughtEnd = "</think>";
+
+// A token of this text that is special, or the text.
+ByteProgram::Node mark(ByteProgram& program, std::string_view text, ByteProgram::Node next) {
+    return program.either(program.literal(VocabularyTrie::kMark + std::string(text), next),
+                          program.literal(text, next));
+}
 
 // The node in front of `next` that reads any text up to the first </think>, and it. Each state has
 // read so many bytes of the mark; as '<' is its first byte and no other, a byte that does not go on
@@ -27,6 +35,8 @@ constexpr std::string_view kThoughtEnd = "</think>";
 ByteProgram::Node thought(ByteProgram& program, ByteProgram::Node next) {
     const ByteSet begin = byte_range('<', '<');
     const ByteSet any = byte_range(0, 0xfe);
+    const ByteProgram::Node special =
+        program.literal(VocabularyTrie::kMark + std::string(kThoughtEnd), next);
     const ByteProgram::Node none = program.reserve();
     const ByteProgram::Node one = program.reserve();
     ByteProgram::Node more = next;
@@ -42,19 +52,34 @@ ByteProgram::Node thought(ByteProgram& program, ByteProgram::Node next) {
             program.become_split(one, on, back);
         }
     }
-    program.become_split(none, program.bytes(begin, one), program.bytes(any & ~begin, none));
+    program.become_split(none,
+                         program.either(program.bytes(begin, one), special),
+                         program.bytes(any & ~begin, none));
     return none;
+}
+
+// Between a thought and the answer.
+ByteProgram::Node up_to_two_lines(ByteProgram& program, ByteProgram::Node next) {
+    const ByteProgram::Node second = program.either(next, program.literal("\n", next));
+    return program.either(next, program.literal("\n", second));
+}
+
+// What of a thought comes before the answer that begins at `next`.
+ByteProgram::Node with_thought(ByteProgram& program,
+                               const ResponseFormat& format,
+                               ByteProgram::Node next) {
+    if (!format.thinks_first() && !format.may_think()) return next;
+    const ByteProgram::Node started = thought(program, up_to_two_lines(program, next));
+    if (format.thinks_first()) return started;
+    return program.either(next, mark(program, kThoughtBegin, started));
 }
 
 using Parts = google::protobuf::RepeatedPtrField<ToolCallFormat::Part>;
 
 ByteProgram::Node parts(ByteProgram& program, const Parts& parts, ByteProgram::Node next) {
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-        const ByteProgram::Node text = program.literal(part->text(), next);
-        next =
-            !part->is_mark()
-                ? text
-                : program.either(program.literal(VocabularyTrie::kMark + part->text(), next), text);
+        next = part->is_mark() ? mark(program, part->text(), next)
+                               : program.literal(part->text(), next);
     }
     return next;
 }
@@ -101,7 +126,11 @@ Result<> check_parts(const ToolCallFormat& format) {
 Result<ByteProgram::Rule> arguments_of(const ToolCallFormat::Tool& tool,
                                        JsonRules& json,
                                        ByteProgram& program) {
-    if (tool.parameters().empty()) return json.object();
+    if (tool.parameters().empty()) {
+        const ByteProgram::Rule none = program.declare();
+        program.define(none, program.literal("{}", program.end()));
+        return none;
+    }
     AFD_ASSIGN(JsonSchema read, read_json_schema(tool.parameters()));
     if (!is_of_objects(read.schemas)) {
         return invalid_argument(
@@ -123,7 +152,7 @@ Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
         if (!arguments.ok()) {
             return Error{
                 arguments.error().code,
-                "response_format is refused: " + tool.name() + ": " + arguments.error().message};
+                "the parameters of " + tool.name() + " are refused: " + arguments.error().message};
         }
         const ByteProgram::Node one = program->literal(
             tool.name(),
@@ -133,7 +162,7 @@ Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
     program->start_at(parts(*program, format.before(), *any));
     const Result<> checked = check_program(*program);
     if (checked.ok()) return program;
-    return Error{checked.error().code, "response_format is refused: " + checked.error().message};
+    return Error{checked.error().code, "the tools are refused: " + checked.error().message};
 }
 
 Result<std::shared_ptr<ByteProgram>> answer(const ResponseFormat& format) {
@@ -153,7 +182,7 @@ Result<std::shared_ptr<ByteProgram>> answer(const ResponseFormat& format) {
 
 Result<std::shared_ptr<const ByteProgram>> response_program(const ResponseFormat& format) {
     AFD_ASSIGN(const std::shared_ptr<ByteProgram> program, answer(format));
-    if (format.thinks_first()) program->start_at(thought(*program, program->start()));
+    program->start_at(with_thought(*program, format, program->start()));
     if (program->is_full()) {
         return invalid_argument("response_format needs more than {} steps",
                                 with(ByteProgram::kNodesMax));

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A JSON Schema as a client sent it, read and judged: what is not in Schema is refused by name,
-// since a text that looks constrained and is not is worse than an error.
-//
-// Known: type (also a list), properties, required, additionalProperties, items, prefixItems,
-// minItems, maxItems, minLength, maxLength, enum, const, anyOf, $ref within the schema ("#",
-// "#/$defs/..."), true, and of a string without lengths the formats of string_formats.h. Any other
-// format is passed over and listed (JsonSchema::ignored). Annotations (title, description, default,
-// examples, ...) are passed over silently: they say nothing about the text.
+// What a JSON Schema allows, in a form of its own: what schema_reader.h makes of a text, and
+// schema_program.h a grammar.
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "model/grammar/number_range.h"
 #include "model/grammar/string_formats.h"
-#include "proto/status.h"
 
 namespace afd::model {
 
@@ -49,30 +42,14 @@ struct Schema {
     Kind kind = Kind::kAny;
     Count length = {};  // Code points, or elements.
     std::optional<StringFormat> format = {};
-    std::vector<uint32_t> items = {};   // Of the first elements, or the choices.
-    std::vector<Member> members = {};   // In the order of the text.
+    std::optional<NumberRange> range = {};  // kInteger, kNumber.
+    std::vector<uint32_t> items = {};       // Of the first elements, or the choices.
+    std::vector<Member> members = {};       // In the order of the text.
     std::optional<uint32_t> rest = {};  // Further elements, or members of other names; empty: none.
     std::vector<std::string> texts = {};  // JSON without blanks.
 };
 
 // Schemas refer to each other by their places in the list; the first is the whole.
 using SchemaList = std::vector<Schema>;
-
-struct JsonSchema {
-    SchemaList schemas;
-    // Where something stands that the text is not held to, as "/properties/a/format".
-    std::vector<std::string> ignored;
-};
-
-// What a client may send.
-inline constexpr size_t kSchemaBytesMax = size_t{64} << 10;
-
-// REQUIRES: nothing; `text` is a client's. Errors: kInvalidArgument, "json_schema: <place>: <what
-// is wrong, and what is known>"; without a place for what is no JSON, or beyond a limit of
-// ordered_json.h.
-Result<JsonSchema> read_json_schema(std::string_view text);
-
-// Whether every text of the first of `schemas` is an object.
-bool is_of_objects(const SchemaList& schemas);
 
 }  // namespace afd::model

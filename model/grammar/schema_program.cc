@@ -9,7 +9,7 @@
 
 #include "model/grammar/endless_schemas.h"
 #include "model/grammar/json_rules.h"
-#include "model/grammar/schema.h"
+#include "model/grammar/schema_reader.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -82,9 +82,11 @@ class SchemaWriter {
             case Schema::Kind::kBoolean:
                 return json_.boolean(end);
             case Schema::Kind::kInteger:
-                return program_.call(json_.integer(), end);
+                return schema.range ? schema.range->write(program_, end)
+                                    : program_.call(json_.integer(), end);
             case Schema::Kind::kNumber:
-                return program_.call(json_.number(), end);
+                return schema.range ? schema.range->write(program_, end)
+                                    : program_.call(json_.number(), end);
             case Schema::Kind::kString:
                 return schema.format ? program_.call(json_.of_format(*schema.format), end)
                                      : string(schema.length, end);
@@ -244,7 +246,7 @@ Result<std::shared_ptr<ByteProgram>> schema_program(std::string_view schema) {
     auto program = std::make_shared<ByteProgram>();
     JsonRules json(*program);
     AFD_ASSIGN(const Rule rule, add_schema(std::move(read.schemas), json, *program));
-    program->start_at(program->call(json.blanks(), program->call(rule, program->end())));
+    program->start_at(program->call(rule, program->end()));
     AFD_TRY(check_program(*program));
     return program;
 }
@@ -252,7 +254,7 @@ Result<std::shared_ptr<ByteProgram>> schema_program(std::string_view schema) {
 std::shared_ptr<ByteProgram> any_object_program() {
     auto program = std::make_shared<ByteProgram>();
     const JsonRules json(*program);
-    program->start_at(program->call(json.blanks(), program->call(json.object(), program->end())));
+    program->start_at(program->call(json.object(), program->end()));
     return program;
 }
 

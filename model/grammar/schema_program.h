@@ -12,7 +12,7 @@
 
 #include "model/grammar/byte_program.h"
 #include "model/grammar/json_rules.h"
-#include "model/grammar/schema.h"
+#include "model/grammar/schema_reader.h"
 #include "proto/status.h"
 
 namespace afd::model {

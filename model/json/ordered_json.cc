@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/json/json_builder.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -87,6 +88,13 @@ std::string spaced_text(const OrderedJson& json) {
     std::string text;
     write(json, {", ", ": "}, text);
     return text;
+}
+
+std::string shown_text(const nlohmann::ordered_json& json) {
+    constexpr size_t kShown = 60;
+    const std::string text = compact_text(json);
+    const std::string_view start = start_of(text, kShown);
+    return std::string(start).append(start.size() < text.size() ? "..." : "");
 }
 
 }  // namespace afd::model

@@ -38,5 +38,7 @@ bool is_long_integer(const nlohmann::ordered_json& json);
 // Python's json.dumps with ensure_ascii=False writes it, with one behind each comma and colon.
 std::string compact_text(const nlohmann::ordered_json& json);
 std::string spaced_text(const nlohmann::ordered_json& json);
+// The former, as far as it fits the line of an error.
+std::string shown_text(const nlohmann::ordered_json& json);
 
 }  // namespace afd::model

@@ -46,6 +46,9 @@ void refuse_unsupported(FieldReader& fields) {
                              "guided_regex",
                              "guided_choice",
                              "guided_grammar",
+                             "grammar",
+                             "json_schema",
+                             "format",
                              "structured_outputs",
                              "functions",
                              "function_call",
@@ -279,15 +282,19 @@ std::optional<ApiError> make_bare(client::Generate& prompt, const ApiModel& mode
 }
 
 // How the answer is read, and where it ends.
-void read_output(const ApiModel& model, const GenerationCall& call, client::Generate& base) {
+void read_output(const ApiModel& model,
+                 bool may_think,
+                 const GenerationCall& call,
+                 client::Generate& base) {
     // Marks of calls, channels and ends may be special tokens.
     if (call.output.tools != model::ToolSyntax::kNone ||
         call.output.reasoning == model::ReasoningSyntax::kChannels) {
         base.set_keep_special_tokens(true);
     }
     if (base.sampling().has_response_format()) {
-        base.mutable_sampling()->mutable_response_format()->set_thinks_first(
-            call.output.reasoning == model::ReasoningSyntax::kStarted);
+        ResponseFormat& format = *base.mutable_sampling()->mutable_response_format();
+        format.set_thinks_first(call.output.reasoning == model::ReasoningSyntax::kStarted);
+        format.set_may_think(call.output.reasoning == model::ReasoningSyntax::kTagged && may_think);
     }
     base.mutable_end_token_ids()->Assign(model.chat_end_ids.begin(), model.chat_end_ids.end());
 }
@@ -340,7 +347,7 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
     } else if (is_auto) {
         note_strict_tools(fields, call.ignored);
     }
-    read_output(model, call, wish);
+    read_output(model, conversation.thinking.value_or(true), call, wish);
     return call;
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "model/grammar/schema.h"
+#include "model/grammar/schema_reader.h"
 #include "model/json/ordered_json.h"
 
 namespace afd::daemon {
@@ -16,10 +16,22 @@ namespace {
 constexpr const char* kField = "response_format";
 
 // The same path through the body again, as it was written: FieldReader's values have their members
-// by the alphabet.
-Result<std::string> schema_text(std::string_view body) {
-    AFD_ASSIGN(const auto ordered, model::parse_ordered_member(body, kField, kField));
-    return model::compact_text(ordered[kField]["json_schema"]["schema"]);
+// by the alphabet. `outer`: response_format, or its json_schema.
+void take_schema(FieldReader& outer,
+                 std::string_view body,
+                 SamplingSettings& sampling,
+                 std::vector<std::string>& ignored) {
+    const auto ordered = model::parse_ordered_member(body, kField, kField);
+    if (!ordered.ok()) {
+        outer.fail(bad_field(kField, ordered.error().message));
+        return;
+    }
+    const nlohmann::ordered_json& format = ordered.value().at(kField);
+    const bool is_within = outer.path_of("schema") == "response_format.json_schema.schema";
+    const std::string text = model::compact_text(is_within ? format.at("json_schema").at("schema")
+                                                           : format.at("schema"));
+    note_ignored(text, outer.path_of("schema"), ignored);
+    sampling.mutable_response_format()->set_json_schema(text);
 }
 
 void read_schema(FieldReader& format,
@@ -41,17 +53,9 @@ void read_schema(FieldReader& format,
                              "response_format.json_schema has no schema: it must be a JSON "
                              "Schema"));
     }
-    if (inner.error()) {
-        format.fail(*inner.error());
-        return;
-    }
-    const Result<std::string> text = schema_text(body);
-    if (!text.ok()) {
-        format.fail(bad_field(kField, text.error().message));
-        return;
-    }
-    note_ignored(text.value(), "response_format.json_schema.schema", ignored);
-    sampling.mutable_response_format()->set_json_schema(text.value());
+    if (!inner.error()) take_schema(inner, body, sampling, ignored);
+    if (inner.error()) format.fail(*inner.error());
+    format.add_unknown(inner);
 }
 
 }  // namespace
@@ -72,7 +76,10 @@ void read_response_format(FieldReader& fields,
     if (value == nullptr) return;
     FieldReader format(*value, "response_format.");
     const std::optional<std::string> type = format.text("type");
-    if (type == "json_object") {
+    // As llama-server has it, this type may come with a schema.
+    if (type == "json_object" && format.any("schema") != nullptr) {
+        take_schema(format, body, sampling, ignored);
+    } else if (type == "json_object") {
         sampling.mutable_response_format()->set_json_object(true);
     } else if (type == "json_schema") {
         read_schema(format, body, sampling, ignored);
@@ -83,6 +90,7 @@ void read_response_format(FieldReader& fields,
                         type.value_or(""))));
     }
     if (format.error()) fields.fail(*format.error());
+    fields.add_unknown(format);
 }
 
 }  // namespace afd::daemon

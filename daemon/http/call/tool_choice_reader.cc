@@ -16,7 +16,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// The schema of a tool's arguments, which are an object whether it says so or not; empty: any.
+// The schema of a tool's arguments, which are an object whether it says so or not; empty: there are
+// none, as OpenAI reads a function without parameters.
 // Errors: 400.
 ApiResult<std::string> parameters_of(const OrderedJson& function, const std::string& path) {
     const auto found = function.find("parameters");

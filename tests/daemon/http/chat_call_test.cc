@@ -75,6 +75,20 @@ TEST_F(ChatCallTest, MessagesHaveAContentAndTemplatesTheirOwnSwitches) {
     EXPECT_TRUE(read(R"(,"logprobs":false,"top_logprobs":0)").ignored.empty());
 }
 
+// Goal: a format leaves a model its thoughts, unless it is asked for none.
+TEST_F(ChatCallTest, AFormatLeavesRoomForThoughts) {
+    use_chatml();
+    const auto format = [&](const std::string& more) {
+        return read(R"(,"response_format":{"type":"json_object"})" + more)
+            .prompts.at(0)
+            .sampling()
+            .response_format();
+    };
+    EXPECT_TRUE(format("").may_think());
+    EXPECT_FALSE(format("").thinks_first());
+    EXPECT_FALSE(format(R"(,"chat_template_kwargs":{"enable_thinking":false})").may_think());
+}
+
 TEST_F(ChatCallTest, ChannelsComeWithTheirMarks) {
     use_harmony();
     const GenerationCall call = read(R"(,"reasoning_effort":"low")");

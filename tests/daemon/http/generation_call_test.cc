@@ -268,6 +268,9 @@ TEST_F(GenerationCallTest, RefusesWhatItDoesNotDoInsteadOfLeavingItOut) {
                               R"("use_beam_search":true)",
                               R"("response_format":{"type":"grammar"})",
                               R"("guided_regex":"a*")",
+                              R"("grammar":"root ::= [0-9]")",
+                              R"("json_schema":{})",
+                              R"("format":"json")",
                               R"("bad_words":["a"])",
                               R"("allowed_token_ids":[1])",
                               R"("continue_final_message":true)",
@@ -334,6 +337,12 @@ TEST_F(GenerationCallTest, ResponseFormatsBecomeThoseOfTheSettings) {
                      {"type":"object","properties":{"z":{},"a":{"enum":["\u00e9",1.5]}}}}})")
                   .json_schema(),
               R"({"type":"object","properties":{"z":{},"a":{"enum":["é",1.5]}}})");
+    // As llama-server takes it.
+    EXPECT_EQ(
+        format(R"({"type":"json_object","schema":{"properties":{"z":{},"a":{}}}})").json_schema(),
+        R"({"properties":{"z":{},"a":{}}})");
+    EXPECT_THAT(with(R"("response_format":{"type":"text","schema":{}})").ignored,
+                ElementsAre("response_format.schema"));
     const std::pair<const char*, const char*> refused[] = {
         {R"({"type":"json_schema"})", "has no json_schema"},
         {R"({"type":"json_schema","json_schema":{"name":"a"}})", "has no schema"},

@@ -109,9 +109,14 @@ TEST(JsonRules, AllowNothingElse) {
 // Goal: the limits that keep a model from writing for ever, and those of a reader.
 TEST(JsonRules, KnowTheirLimits) {
     GrammarAutomaton automaton(any_value());
-    const std::string blanks(JsonRules::kBlanksMax, ' ');
-    EXPECT_TRUE(allows(automaton, "[" + blanks + "1]"));
-    EXPECT_FALSE(allows(automaton, "[" + blanks + " 1]"));
+    const std::string line = "\n" + std::string(JsonRules::kIndentMax, ' ');
+    EXPECT_TRUE(allows(automaton, "[" + line + "1]"));
+    EXPECT_FALSE(allows(automaton, "[" + line + " 1]"));
+    EXPECT_TRUE(allows(automaton, "[\r\n\t1]"));
+    EXPECT_TRUE(allows(automaton, "[ 1]"));
+    EXPECT_FALSE(allows(automaton, "[  1]"));
+    EXPECT_FALSE(allows(automaton, "[\n\n1]"));
+    EXPECT_FALSE(allows(automaton, " 1"));
     EXPECT_FALSE(allows(automaton, "[1 ,2]"));
     EXPECT_FALSE(allows(automaton, "1 "));
     EXPECT_TRUE(allows(automaton, std::string(100, '[') + std::string(100, ']')));

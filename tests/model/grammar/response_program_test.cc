@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "model/grammar/schema.h"
+#include "model/grammar/schema_reader.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
 
@@ -59,7 +59,22 @@ TEST(ResponseProgram, AThoughtComesBeforeTheAnswer) {
         EXPECT_FALSE(allows(program, thought)) << thought;
     }
     EXPECT_FALSE(allows(program, "a</think>b</think>12")) << "the first mark ends the thought";
-    EXPECT_FALSE(allows(program, "\xff</think>12"));
+    EXPECT_TRUE(allows(program, "so\xff</think>12")) << "a special token";
+    EXPECT_FALSE(allows(program, "so\xff<think>12"));
+    EXPECT_FALSE(allows(program, "</think>\n\n\n12"));
+}
+
+// Goal: a model that may think writes a thought in front of the answer, or none.
+TEST(ResponseProgram, AThoughtMayComeBeforeTheAnswer) {
+    ResponseFormat format = of_schema(R"({"type": "integer"})");
+    format.set_may_think(true);
+    const auto program = response_program(format).value();
+    EXPECT_TRUE(allows(program, "12"));
+    EXPECT_TRUE(allows(program, "<think>\nso\n</think>\n\n12"));
+    EXPECT_TRUE(allows(program, "\xff<think>so\xff</think>12"));
+    EXPECT_FALSE(allows(program, "so</think>12"));
+    EXPECT_FALSE(allows(program, "<think>12"));
+    EXPECT_FALSE(allows(program, "\n12"));
 }
 
 ResponseFormat of_call() {
@@ -91,11 +106,21 @@ say: {"x": []}</call>)"));
     EXPECT_FALSE(allows(program, "<call>\nsay: {\"\xff<call>\": 1}</call>"));
 }
 
+// Goal: a function without parameters gets no arguments. Oracle: OpenAI's reference ("omitting
+// parameters defines a function with an empty parameter list").
+TEST(ResponseProgram, AFunctionWithoutParametersGetsNone) {
+    ResponseFormat format = of_call();
+    format.mutable_tool_call()->mutable_tools(0)->clear_parameters();
+    const auto program = response_program(format).value();
+    EXPECT_TRUE(allows(program, "<call>\nsay: {}</call>"));
+    EXPECT_FALSE(allows(program, "<call>\nsay: {\"a\": 1}</call>"));
+}
+
 TEST(ResponseProgram, RefusalsOfCallsNameTheTool) {
     ResponseFormat format = of_call();
     format.mutable_tool_call()->mutable_tools(1)->set_parameters(R"({"not": {}})");
     EXPECT_THAT(refusal_of(format),
-                StartsWith("response_format is refused: say_it: json_schema: #: \"not\" is not"));
+                StartsWith("the parameters of say_it are refused: json_schema: #: \"not\" is not"));
     format.mutable_tool_call()->mutable_tools(1)->set_name("a\"b");
     EXPECT_THAT(refusal_of(format), StartsWith("response_format has a tool 'a\"b': a name"));
     format.mutable_tool_call()->clear_tools();
@@ -124,8 +149,8 @@ TEST(ResponseProgram, ArgumentsAreAnObject) {
                                    R"({"anyOf": [{"type": "object"}, {"type": "string"}]})",
                                    R"({"enum": [{"a": 1}, "a"]})"}) {
         EXPECT_EQ(refusal_with(parameters),
-                  "response_format is refused: say: json_schema: #: the arguments of a call are an "
-                  "object, and this schema allows other values")
+                  "the parameters of say are refused: json_schema: #: the arguments of a call are "
+                  "an object, and this schema allows other values")
             << parameters;
     }
 }

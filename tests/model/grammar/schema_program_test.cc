@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/grammar/schema.h"
+#include "model/grammar/schema_reader.h"
 #include "tests/model/grammar/grammar_texts.h"
 #include "tests/model/grammar/schema_validator.h"
 
@@ -41,6 +41,9 @@ constexpr const char* kSchemas[]{
     R"({"type": "array", "items": {"anyOf": [{"type": "string", "format": "date"},
         {"type": "string", "format": "time"}, {"type": ["string", "null"], "format": "uuid"},
         {"type": "string", "format": "date-time"}, {"type": "string", "format": "ipv4"}]}})",
+    R"({"type": "array", "items": {"oneOf": [{"type": "number", "minimum": -3, "maximum": 12},
+        {"allOf": [{"enum": ["a", "b"]}]}, {"properties": {"n": {"type": "integer",
+        "exclusiveMinimum": 4, "x-unit": "m"}}, "required": ["n"]}]}})",
 };
 
 // Goal: whatever is written under the masks is valid. Method: tokens drawn at random among those
@@ -267,8 +270,9 @@ TEST(SchemaProgram, RefusesByName) {
     EXPECT_EQ(refusal("false"), "json_schema: #: is false; it must be an object or true");
     EXPECT_EQ(refusal(R"({"type": "string", "pattern": "a+"})"),
               "json_schema: #: \"pattern\" is not supported; known are $defs, $ref, "
-              "additionalProperties, anyOf, const, definitions, enum, items, maxItems, maxLength, "
-              "minItems, minLength, prefixItems, properties, required, type");
+              "additionalProperties, allOf, anyOf, const, definitions, enum, exclusiveMaximum, "
+              "exclusiveMinimum, items, maxItems, maxLength, maximum, minItems, minLength, "
+              "minimum, oneOf, prefixItems, properties, required, type");
     EXPECT_EQ(refusal(R"({"properties": {"a": {"type": "text"}}})"),
               "json_schema: #/properties/a: type is \"text\"; known are null, boolean, integer, "
               "number, string, array, object, and lists of them");
@@ -310,13 +314,127 @@ TEST(SchemaProgram, RefusesByName) {
     std::string deep = "true";
     for (int i = 0; i < 70; ++i) deep = R"({"items": )" + deep + "}";
     EXPECT_EQ(refusal(deep), "json_schema: nested deeper than 64 levels");
+    EXPECT_EQ(refusal(R"({"allOf": [{}, {}]})"),
+              "json_schema: #: allOf of 2 schemas is not supported; of one it is");
+    EXPECT_EQ(refusal(R"({"minimum": "1"})"),
+              "json_schema: #: minimum is \"1\"; it must be a number");
+    EXPECT_EQ(refusal(R"({"type": "number", "maximum": 0.5})"),
+              "json_schema: #: maximum is 0.5: bounds of numbers that are not integers must be "
+              "whole");
+    for (const char* none : {R"({"type": "integer", "minimum": 3, "maximum": 2})",
+                             R"({"type": "integer", "exclusiveMinimum": 1, "maximum": 1})",
+                             R"({"type": "integer", "minimum": 1.1, "maximum": 1.9})",
+                             R"({"type": "number", "minimum": 1e300})"}) {
+        EXPECT_EQ(refusal(none), "json_schema: #: there is no number between its bounds") << none;
+    }
+    EXPECT_EQ(refusal(std::string(kSchemaBytesMax + 1, ' ')),
+              "json_schema: #: it has 65537 bytes; at most 65536");
+}
+
+// Goal: what refers to what refers to another is no nesting, in whatever order it is written.
+TEST(SchemaProgram, ReferencesAreNoNesting) {
     std::string chain = R"({"$ref": "#/$defs/d70", "$defs": {"d0": true)";
     for (int i = 1; i <= 70; ++i) {
         chain += fmt::format(R"(, "d{}": {{"items": {{"$ref": "#/$defs/d{}"}}}})", i, i - 1);
     }
-    EXPECT_THAT(refusal(chain + "}}"), testing::HasSubstr("/items: it nests deeper than 64"));
-    EXPECT_EQ(refusal(std::string(kSchemaBytesMax + 1, ' ')),
-              "json_schema: #: it has 65537 bytes; at most 65536");
+    EXPECT_EQ(refusal(chain + "}}"), "");
+}
+
+struct Bounds {
+    const char* schema;
+    std::vector<const char*> allowed;
+    std::vector<const char*> refused;
+};
+
+// Goal: a number is within its bounds, to the digit. Oracle: arithmetic.
+TEST(SchemaProgram, NumbersAreWithinTheirBounds) {
+    const Bounds kBounds[]{
+        {R"({"type": "integer", "minimum": 0})", {"0", "7", "999999999999999999"}, {"-1", "01"}},
+        {R"({"type": "integer", "minimum": -5, "maximum": 120})",
+         {"-5", "-1", "0", "9", "10", "99", "100", "119", "120"},
+         {"-6", "-10", "121", "130", "200", "1000", "-0", "1.0"}},
+        {R"({"type": "integer", "exclusiveMinimum": 17, "exclusiveMaximum": 23})",
+         {"18", "19", "20", "22"},
+         {"17", "23", "1", "2", "-18"}},
+        {R"({"type": "integer", "minimum": 1.5, "maximum": 3.5})", {"2", "3"}, {"1", "4"}},
+        {R"({"type": "integer", "maximum": -12})", {"-12", "-13", "-100"}, {"-11", "-2", "0"}},
+        {R"({"type": "number", "minimum": 0, "maximum": 1})",
+         {"0", "0.0", "0.25", "1", "1.000"},
+         {"1.01", "-0.1", "2", "1e0", "-0"}},
+        {R"({"type": "number", "exclusiveMinimum": 0})",
+         {"0.001", "1", "17.5"},
+         {"0", "0.00", "-1", "-0.5"}},
+        {R"({"type": "number", "exclusiveMinimum": -2, "exclusiveMaximum": 3})",
+         {"-1.999", "-0.5", "0", "2", "2.99"},
+         {"-2", "-2.0", "3", "3.0", "-2.5"}},
+        {R"({"minimum": -3, "exclusiveMaximum": 0})", {"-3", "-3.0", "-0.1"}, {"0", "-3.1", "1"}},
+        {R"({"type": "integer", "minimum": 5, "exclusiveMinimum": 5})", {"6"}, {"5"}},
+        {R"({"type": "integer", "maximum": 1e30})", {"999999999999999999"}, {"1.0"}},
+    };
+    for (const Bounds& bounds : kBounds) {
+        const auto program = schema_program(bounds.schema);
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        for (const char* text : bounds.allowed) {
+            EXPECT_TRUE(allows(program.value(), text)) << text << " against " << bounds.schema;
+        }
+        for (const char* text : bounds.refused) {
+            EXPECT_FALSE(allows(program.value(), text)) << text << " against " << bounds.schema;
+        }
+    }
+}
+
+// Goal: the same of every integer near random bounds. Oracle: comparison.
+TEST(SchemaProgram, IntegersAreWithinRandomBounds) {
+    std::mt19937_64 random(5);
+    const auto draw = [&] {
+        const auto size = static_cast<int64_t>(1) << (random() % 40);
+        return static_cast<int64_t>(random() % (2 * size)) - size;
+    };
+    for (int i = 0; i < 300; ++i) {
+        int64_t least = draw();
+        int64_t most = draw();
+        if (least > most) std::swap(least, most);
+        const auto program = schema_program(
+            fmt::format(R"({{"type": "integer", "minimum": {}, "maximum": {}}})", least, most));
+        ASSERT_TRUE(program.ok()) << program.error().message;
+        for (const int64_t end : {least, most, int64_t{0}, draw()}) {
+            for (int64_t value = end - 2; value <= end + 2; ++value) {
+                EXPECT_EQ(allows(program.value(), std::to_string(value)),
+                          value >= least && value <= most)
+                    << value << " in " << least << " ... " << most;
+            }
+        }
+    }
+}
+
+// Goal: a oneOf is taken where it says what an anyOf says, and no other is. Oracle: whether a value
+// can fit two choices.
+TEST(SchemaProgram, OneOfIsTakenWhereNoValueFitsTwo) {
+    for (const char* choices :
+         {R"([{"type": "string"}, {"type": "integer"}, {"type": "null"}])",
+          R"([{"type": "object", "properties": {"kind": {"const": "a"}}, "required": ["kind"]},
+              {"$ref": "#/$defs/b"}])",
+          R"([{"enum": ["a", "b"]}, {"const": "c"}, {"type": "array"}])",
+          R"([{"properties": {"x": true}, "required": ["x"]}, {"properties": {"y": true}}])"}) {
+        EXPECT_EQ(refusal(fmt::format(
+                      R"({{"oneOf": {}, "discriminator": {{"propertyName": "kind"}}, "$defs":
+                      {{"b": {{"properties": {{"kind": {{"const": "b"}}}}, "required": ["kind"]}}}}}})",
+                      choices)),
+                  "")
+            << choices;
+    }
+    for (const char* choices : {R"([{"type": "number"}, {"type": "integer"}])",
+                                R"([{}, {"type": "null"}])",
+                                R"([{"enum": ["a", "b"]}, {"const": "b"}])",
+                                R"([{"const": 1}, {"const": 1.0}])",
+                                R"([{"properties": {"x": true}}, {"properties": {"y": true}}])"}) {
+        EXPECT_THAT(refusal(fmt::format(R"({{"oneOf": {}}})", choices)),
+                    testing::StartsWith("json_schema: #: oneOf is not supported where a value may "
+                                        "fit two of its choices, as 0 and 1: "))
+            << choices;
+    }
+    EXPECT_EQ(refusal(R"({"allOf": [{"$ref": "#/$defs/b"}], "$defs": {"b": {"type": "null"}}})"),
+              "");
 }
 
 // Goal: no way is offered that no text ends. Oracle: the schema, whose texts can be counted.

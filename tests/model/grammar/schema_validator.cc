@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -156,10 +157,22 @@ bool is_valid(const Json& value, const Json& schema, const Json& root) {
         return std::find(schema["enum"].begin(), schema["enum"].end(), value) !=
                schema["enum"].end();
     }
-    if (schema.contains("anyOf")) {
-        return std::any_of(schema["anyOf"].begin(), schema["anyOf"].end(), [&](const Json& one) {
-            return is_valid(value, one, root);
-        });
+    for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+        if (!schema.contains(key)) continue;
+        const Json& choices = schema[key];
+        const auto num_valid =
+            static_cast<size_t>(std::count_if(choices.begin(), choices.end(), [&](const Json& one) {
+                return is_valid(value, one, root);
+            }));
+        if (key == std::string_view("anyOf")) return num_valid > 0;
+        return num_valid == (key == std::string_view("oneOf") ? 1 : choices.size());
+    }
+    if (value.is_number()) {
+        const auto number = value.get<double>();
+        return number >= schema.value("minimum", -HUGE_VAL) &&
+               number <= schema.value("maximum", HUGE_VAL) &&
+               number > schema.value("exclusiveMinimum", -HUGE_VAL) &&
+               number < schema.value("exclusiveMaximum", HUGE_VAL);
     }
     if (value.is_string()) {
         const auto text = value.get<std::string>();

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/schema.h"
-
-#include <fmt/format.h>
+#include "model/grammar/schema_reader.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/grammar/number_bounds.h"
+#include "model/grammar/schema_keywords.h"
 #include "model/grammar/schema_reference.h"
+#include "model/grammar/schema_types.h"
 #include "model/json/ordered_json.h"
 #include "model/unicode/utf8.h"
 #include "proto/failure.h"
@@ -26,35 +27,6 @@ constexpr int kDepthMax = 64;  // Schemas within each other.
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kCountMax = 100'000;
 
-constexpr std::array kKnown{"$defs",
-                            "$ref",
-                            "additionalProperties",
-                            "anyOf",
-                            "const",
-                            "definitions",
-                            "enum",
-                            "items",
-                            "maxItems",
-                            "maxLength",
-                            "minItems",
-                            "minLength",
-                            "prefixItems",
-                            "properties",
-                            "required",
-                            "type"};
-// Each says all of a schema; what stands beside it would be left out.
-constexpr std::array kAlone{"$ref", "const", "enum", "anyOf"};
-constexpr std::array kAnnotations{"$comment",
-                                  "$id",
-                                  "$schema",
-                                  "default",
-                                  "deprecated",
-                                  "description",
-                                  "examples",
-                                  "format",
-                                  "readOnly",
-                                  "title",
-                                  "writeOnly"};
 constexpr std::array kTypes{std::pair{"null", Kind::kNull},
                             std::pair{"boolean", Kind::kBoolean},
                             std::pair{"integer", Kind::kInteger},
@@ -62,26 +34,6 @@ constexpr std::array kTypes{std::pair{"null", Kind::kNull},
                             std::pair{"string", Kind::kString},
                             std::pair{"array", Kind::kArray},
                             std::pair{"object", Kind::kObject}};
-
-template <typename Names>
-bool is_in(const Names& names, std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// What a client wrote, as far as it fits a line.
-std::string shown(const OrderedJson& value) {
-    constexpr size_t kShown = 60;
-    const std::string text = compact_text(value);
-    const std::string_view start = start_of(text, kShown);
-    return std::string(start).append(start.size() < text.size() ? "..." : "");
-}
-
-// Whether `other` may stand beside `key`, which says all: where schemas are kept, and the type of
-// values that are listed anyhow.
-bool may_stand_beside(std::string_view key, std::string_view other) {
-    if (other == key || other == "$defs" || other == "definitions") return true;
-    return other == "type" && (key == "enum" || key == "const");
-}
 
 bool is_of(const OrderedJson& value, Kind kind) {
     switch (kind) {
@@ -115,11 +67,28 @@ class SchemaReader {
     explicit SchemaReader(const OrderedJson& root) : root_(root) {}
 
     Result<JsonSchema> read() {
-        AFD_TRY(place_of(root_, "#"));
+        place_of_referred(root_, "#");
+        // A chain of references is no nesting: what they lead to is read one by one.
+        for (size_t i = 0; i < referred_.size(); ++i) {
+            const Referred next = referred_[i];
+            AFD_TRY(read_into(next.place, *next.json, next.where));
+        }
+        for (const Alternatives& one : alternatives_) AFD_TRY(check_disjoint(one));
         return JsonSchema{std::move(list_), std::move(ignored_)};
     }
 
   private:
+    struct Referred {
+        uint32_t place;
+        const OrderedJson* json;
+        std::string where;
+    };
+    // Of a oneOf.
+    struct Alternatives {
+        std::vector<uint32_t> choices;
+        std::string where;
+    };
+
     // Each schema is read once, however often it is referred to.
     Result<uint32_t> place_of(const OrderedJson& json, const std::string& where) {
         const auto known = places_.find(&json);
@@ -131,11 +100,28 @@ class SchemaReader {
         const uint32_t place = add({});
         places_.emplace(&json, place);
         ++depth_;
-        AFD_ASSIGN(Schema schema, read_one(json, where));
+        AFD_TRY(read_into(place, json, where));
         --depth_;
-        if (!is_held_to_format(json)) ignored_.push_back(where.substr(1) + "/format");
-        list_[place] = std::move(schema);
         return place;
+    }
+
+    // Of a schema that is read when all that stands around the reference to it was.
+    uint32_t place_of_referred(const OrderedJson& json, const std::string& where) {
+        const auto known = places_.find(&json);
+        if (known != places_.end()) return known->second;
+        const uint32_t place = add({});
+        places_.emplace(&json, place);
+        referred_.push_back({place, &json, where});
+        return place;
+    }
+
+    Result<> read_into(uint32_t place, const OrderedJson& json, const std::string& where) {
+        AFD_ASSIGN(Schema schema, read_one(json, where));
+        if (!is_held_to_format(json)) ignored_.push_back(where.substr(1) + "/format");
+        const bool is_nullable = json.is_object() && json.value("nullable", OrderedJson()) == true;
+        if (is_nullable) ignored_.push_back(where.substr(1) + "/nullable");
+        list_[place] = std::move(schema);
+        return {};
     }
 
     uint32_t add(Schema schema) {
@@ -147,15 +133,17 @@ class SchemaReader {
         if (json.is_boolean() && json.get<bool>()) return Schema{};
         if (!json.is_object()) {
             return invalid_argument("json_schema: {}: is {}; it must be an object or true",
-                                    with(where, shown(json)));
+                                    with(where, shown_text(json)));
         }
-        AFD_TRY(check_keywords(json, where));
+        AFD_TRY(check_keywords(json, &json == &root_, where));
         if (json.contains("$ref")) return reference(json["$ref"], where);
         if (json.contains("const")) {
             return spelled(OrderedJson::array({json["const"]}), json, where);
         }
         if (json.contains("enum")) return spelled(json["enum"], json, where);
-        if (json.contains("anyOf")) return any_of(json["anyOf"], where);
+        for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+            if (json.contains(key)) return any_of(key, json[key], where);
+        }
         AFD_ASSIGN(const std::vector<Kind> kinds, kinds_of(json, where));
         if (kinds.size() == 1) return of_kind(kinds[0], json, where);
         Schema choice{.kind = Kind::kAnyOf};
@@ -166,43 +154,19 @@ class SchemaReader {
         return choice;
     }
 
-    Result<> check_keywords(const OrderedJson& json, const std::string& where) const {
-        for (const auto& [key, value] : json.items()) {
-            // Within a schema it would say what "#" is there.
-            if (key == "$id" && &json != &root_) {
-                return invalid_argument("json_schema: {}: $id is not supported within a schema",
-                                        with(where));
-            }
-            if (is_in(kAnnotations, key)) continue;
-            if (!is_in(kKnown, key)) {
-                return invalid_argument(
-                    "json_schema: {}: {} is not supported; known are {}",
-                    with(where, shown(key), fmt::to_string(fmt::join(kKnown, ", "))));
-            }
-            if (!is_in(kAlone, key)) continue;
-            for (const auto& [other, unused] : json.items()) {
-                if (is_in(kAnnotations, other) || may_stand_beside(key, other)) continue;
-                return invalid_argument("json_schema: {}: {} beside {} is not supported",
-                                        with(where, shown(other), key));
-            }
-        }
-        return {};
-    }
-
     Result<Schema> reference(const OrderedJson& ref, const std::string& where) {
         const std::string text = ref.is_string() ? ref.get<std::string>() : "";
         if (!text.starts_with('#')) {
             return invalid_argument(
                 "json_schema: {}: $ref is {}; it must lead into the schema: #/$defs/...",
-                with(where, shown(ref)));
+                with(where, shown_text(ref)));
         }
         const OrderedJson* found = find_reference(root_, std::string_view(text).substr(1));
         if (found == nullptr) {
             return invalid_argument("json_schema: {}: $ref is {}, which is not there",
-                                    with(where, shown(ref)));
+                                    with(where, shown_text(ref)));
         }
-        AFD_ASSIGN(const uint32_t place, place_of(*found, text));
-        return Schema{.kind = Kind::kAnyOf, .items = {place}};
+        return Schema{.kind = Kind::kAnyOf, .items = {place_of_referred(*found, text)}};
     }
 
     // Of the values those that are of the schema's type, too.
@@ -211,7 +175,7 @@ class SchemaReader {
                                   const std::string& where) {
         if (!values.is_array() || values.empty()) {
             return invalid_argument("json_schema: {}: enum is {}; it must be a list of values",
-                                    with(where, shown(values)));
+                                    with(where, shown_text(values)));
         }
         std::vector<Kind> kinds = {Kind::kAny};
         if (json.contains("type")) {
@@ -224,17 +188,39 @@ class SchemaReader {
         }
         if (!schema.texts.empty()) return schema;
         return invalid_argument("json_schema: {}: none of its values is of type {}",
-                                with(where, shown(json["type"])));
+                                with(where, shown_text(json["type"])));
     }
 
-    Result<Schema> any_of(const OrderedJson& choices, const std::string& where) {
+    Result<Schema> any_of(const std::string& key,
+                          const OrderedJson& choices,
+                          const std::string& where) {
         if (!choices.is_array() || choices.empty()) {
-            return invalid_argument("json_schema: {}: anyOf is {}; it must be a list of schemas",
-                                    with(where, shown(choices)));
+            return invalid_argument("json_schema: {}: {} is {}; it must be a list of schemas",
+                                    with(where, key, shown_text(choices)));
+        }
+        if (key == "allOf" && choices.size() > 1) {
+            return invalid_argument(
+                "json_schema: {}: allOf of {} schemas is not supported; of one it is",
+                with(where, choices.size()));
         }
         Schema schema{.kind = Kind::kAnyOf};
-        AFD_TRY(read_items(choices, where + "/anyOf/", schema.items));
+        AFD_TRY(read_items(choices, where + "/" + key + "/", schema.items));
+        if (key == "oneOf") alternatives_.push_back({schema.items, where});
         return schema;
+    }
+
+    Result<> check_disjoint(const Alternatives& one) const {
+        for (size_t i = 0; i < one.choices.size(); ++i) {
+            for (size_t j = 0; j < i; ++j) {
+                if (are_disjoint(list_, one.choices[i], one.choices[j])) continue;
+                return invalid_argument(
+                    "json_schema: {}: oneOf is not supported where a value may fit two of its "
+                    "choices, as {} and {}: give them other types, or a required member with "
+                    "another const each, or use anyOf",
+                    with(one.where, j, i));
+            }
+        }
+        return {};
     }
 
     Result<> read_items(const OrderedJson& list,
@@ -261,7 +247,7 @@ class SchemaReader {
             return invalid_argument(
                 "json_schema: {}: type is {}; known are null, boolean, integer, "
                 "number, string, array, object, and lists of them",
-                with(where, shown(type)));
+                with(where, shown_text(type)));
         }
         return kinds;
     }
@@ -271,6 +257,7 @@ class SchemaReader {
         const auto has = [&](auto... keys) { return (json.contains(keys) || ...); };
         if (has("properties", "required", "additionalProperties")) return Kind::kObject;
         if (has("items", "prefixItems", "minItems", "maxItems")) return Kind::kArray;
+        if (has("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")) return Kind::kNumber;
         return has("minLength", "maxLength") ? Kind::kString : Kind::kAny;
     }
 
@@ -279,6 +266,8 @@ class SchemaReader {
         if (kind == Kind::kString) {
             AFD_ASSIGN(schema.length, counts(json, "minLength", "maxLength", where));
             schema.format = format_of(json);
+        } else if (kind == Kind::kInteger || kind == Kind::kNumber) {
+            AFD_ASSIGN(schema.range, read_number_bounds(json, kind == Kind::kInteger, where));
         } else if (kind == Kind::kArray) {
             AFD_TRY(read_array(json, where, schema));
         } else if (kind == Kind::kObject) {
@@ -299,7 +288,8 @@ class SchemaReader {
     static bool is_held_to_format(const OrderedJson& json) {
         const bool is_silent = !json.is_object() || !json.contains("format");
         if (is_silent || json.contains("enum") || json.contains("const")) return true;
-        if (json.contains("anyOf") || json.contains("$ref") || !json.contains("type")) return false;
+        const auto has = [&](auto... keys) { return (json.contains(keys) || ...); };
+        if (has("anyOf", "oneOf", "allOf", "$ref") || !has("type")) return false;
         const OrderedJson& type = json["type"];
         const bool has_string =
             type == "string" ||
@@ -314,7 +304,7 @@ class SchemaReader {
         const OrderedJson& value = json[name];
         if (!value.is_number_unsigned() || value.get<uint64_t>() > kCountMax) {
             return invalid_argument("json_schema: {}: {} is {}; it must be 0 ... {}",
-                                    with(where, name, shown(value), kCountMax));
+                                    with(where, name, shown_text(value), kCountMax));
         }
         return std::optional(value.get<size_t>());
     }
@@ -337,7 +327,7 @@ class SchemaReader {
         if (json.contains("prefixItems")) {
             if (!json["prefixItems"].is_array()) {
                 return invalid_argument("json_schema: {}: prefixItems is {}; it must be a list",
-                                        with(where, shown(json["prefixItems"])));
+                                        with(where, shown_text(json["prefixItems"])));
             }
             AFD_TRY(read_items(json["prefixItems"], where + "/prefixItems/", schema.items));
         }
@@ -372,13 +362,13 @@ class SchemaReader {
                              Schema& schema) {
         if (!properties.is_object()) {
             return invalid_argument("json_schema: {}: properties is {}; it must be an object",
-                                    with(where, shown(properties)));
+                                    with(where, shown_text(properties)));
         }
         for (const auto& [name, property] : properties.items()) {
             if (name.size() > kNameBytesMax) {
                 return invalid_argument(
                     "json_schema: {}: the property {} has a name of {} bytes; at most {}",
-                    with(where, shown(name), name.size(), kNameBytesMax));
+                    with(where, shown_text(name), name.size(), kNameBytesMax));
             }
             AFD_ASSIGN(const uint32_t place, place_of(property, where + "/properties/" + name));
             schema.members.push_back({.name = name, .schema = place});
@@ -391,7 +381,7 @@ class SchemaReader {
                                   Schema& schema) {
         if (!required.is_array()) {
             return invalid_argument("json_schema: {}: required is {}; it must be a list of names",
-                                    with(where, shown(required)));
+                                    with(where, shown_text(required)));
         }
         std::map<std::string_view, Schema::Member*> members;
         for (Schema::Member& member : schema.members) members.emplace(member.name, &member);
@@ -401,11 +391,11 @@ class SchemaReader {
             if (found == members.end()) {
                 return invalid_argument(
                     "json_schema: {}: required has {}, which is none of its properties",
-                    with(where, shown(name)));
+                    with(where, shown_text(name)));
             }
             if (std::exchange(found->second->is_required, true)) {
                 return invalid_argument("json_schema: {}: required has {} twice",
-                                        with(where, shown(name)));
+                                        with(where, shown_text(name)));
             }
         }
         return {};
@@ -413,6 +403,8 @@ class SchemaReader {
 
     const OrderedJson& root_;
     SchemaList list_;
+    std::vector<Referred> referred_;  // In the order in which they are read.
+    std::vector<Alternatives> alternatives_;
     std::vector<std::string> ignored_;
     std::map<const OrderedJson*, uint32_t> places_;
     int depth_ = 0;
@@ -427,28 +419,6 @@ Result<JsonSchema> read_json_schema(std::string_view text) {
     }
     AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "json_schema"));
     return SchemaReader(json).read();
-}
-
-bool is_of_objects(const SchemaList& schemas) {
-    // What leads back to itself adds nothing to what it may be.
-    std::vector<bool> was_seen(schemas.size());
-    std::vector<uint32_t> open = {0};
-    while (!open.empty()) {
-        const uint32_t place = open.back();
-        open.pop_back();
-        if (was_seen[place]) continue;
-        was_seen[place] = true;
-        const Schema& schema = schemas[place];
-        if (schema.kind == Kind::kAnyOf) {
-            open.insert(open.end(), schema.items.begin(), schema.items.end());
-            continue;
-        }
-        const bool is_listed = schema.kind == Kind::kSpelled;
-        const bool are_objects = std::ranges::all_of(
-            schema.texts, [](const std::string& text) { return text.starts_with('{'); });
-        if (schema.kind != Kind::kObject && !(is_listed && are_objects)) return false;
-    }
-    return true;
 }
 
 }  // namespace afd::model

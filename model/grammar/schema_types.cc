@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/grammar/schema_types.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace afd::model {
+namespace {
+
+using Kind = Schema::Kind;
+
+// How far it is looked into members of members.
+constexpr int kLooksMax = 16;
+
+// The type of a value that is spelled.
+Kind kind_of(const std::string& text) {
+    switch (text.front()) {
+        case '"':
+            return Kind::kString;
+        case '{':
+            return Kind::kObject;
+        case '[':
+            return Kind::kArray;
+        case 'n':
+            return Kind::kNull;
+        case 't':
+        case 'f':
+            return Kind::kBoolean;
+        default:
+            return Kind::kNumber;
+    }
+}
+
+bool are_other_types(Kind one, Kind other) {
+    if (one == Kind::kAny || other == Kind::kAny) return false;
+    const auto type = [](Kind kind) { return kind == Kind::kInteger ? Kind::kNumber : kind; };
+    return type(one) != type(other);
+}
+
+bool is_none_of(const Schema& spelled, const Schema& other) {
+    return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
+        if (other.kind != Kind::kSpelled) return are_other_types(kind_of(text), other.kind);
+        return std::ranges::all_of(other.texts, [&](const std::string& second) {
+            // 1 and 1.0 are one value in two spellings; so may be lists and objects.
+            const bool has_one_spelling =
+                kind_of(text) != Kind::kNumber && text.front() != '{' && text.front() != '[';
+            return are_other_types(kind_of(text), kind_of(second)) ||
+                   (has_one_spelling && text != second);
+        });
+    });
+}
+
+class DisjointSchemas {
+  public:
+    explicit DisjointSchemas(const SchemaList& schemas) : schemas_(schemas) {}
+
+    bool are(uint32_t one, uint32_t other, int looks) const {
+        if (looks == kLooksMax) return false;
+        const Schema& a = schemas_[one];
+        const Schema& b = schemas_[other];
+        if (a.kind == Kind::kAnyOf) {
+            return std::ranges::all_of(
+                a.items, [&](uint32_t choice) { return are(choice, other, looks + 1); });
+        }
+        if (b.kind == Kind::kAnyOf) return are(other, one, looks + 1);
+        if (a.kind == Kind::kSpelled) return is_none_of(a, b);
+        if (b.kind == Kind::kSpelled) return is_none_of(b, a);
+        if (are_other_types(a.kind, b.kind)) return true;
+        return a.kind == Kind::kObject &&
+               (has_what_lacks(a, b, looks) || has_what_lacks(b, a, looks));
+    }
+
+  private:
+    // Whether objects of `one` have a member that objects of `other` have not, or only with other
+    // values.
+    bool has_what_lacks(const Schema& one, const Schema& other, int looks) const {
+        return std::ranges::any_of(one.members, [&](const Schema::Member& member) {
+            if (!member.is_required) return false;
+            const auto found = std::ranges::find(other.members, member.name, &Schema::Member::name);
+            if (found != other.members.end()) return are(member.schema, found->schema, looks + 1);
+            return !other.rest || are(member.schema, *other.rest, looks + 1);
+        });
+    }
+
+    const SchemaList& schemas_;
+};
+
+}  // namespace
+
+bool is_of_objects(const SchemaList& schemas) {
+    // What leads back to itself adds nothing to what it may be.
+    std::vector<bool> was_seen(schemas.size());
+    std::vector<uint32_t> open = {0};
+    while (!open.empty()) {
+        const uint32_t place = open.back();
+        open.pop_back();
+        if (was_seen[place]) continue;
+        was_seen[place] = true;
+        const Schema& schema = schemas[place];
+        if (schema.kind == Kind::kAnyOf) {
+            open.insert(open.end(), schema.items.begin(), schema.items.end());
+            continue;
+        }
+        const bool is_listed = schema.kind == Kind::kSpelled;
+        const bool are_objects = std::ranges::all_of(
+            schema.texts, [](const std::string& text) { return text.starts_with('{'); });
+        if (schema.kind != Kind::kObject && !(is_listed && are_objects)) return false;
+    }
+    return true;
+}
+
+bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other) {
+    return DisjointSchemas(schemas).are(one, other, 0);
+}
+
+}  // namespace afd::model
