@@ -416,12 +416,11 @@ TEST(SchemaProgram, OneOfIsTakenWhereNoValueFitsTwo) {
               {"$ref": "#/$defs/b"}])",
           R"([{"enum": ["a", "b"]}, {"const": "c"}, {"type": "array"}])",
           R"([{"properties": {"x": true}, "required": ["x"]}, {"properties": {"y": true}}])"}) {
-        EXPECT_EQ(refusal(fmt::format(
-                      R"({{"oneOf": {}, "discriminator": {{"propertyName": "kind"}}, "$defs":
-                      {{"b": {{"properties": {{"kind": {{"const": "b"}}}}, "required": ["kind"]}}}}}})",
-                      choices)),
-                  "")
-            << choices;
+        const std::string schema = fmt::format(
+            R"({{"oneOf": {}, "discriminator": {{"propertyName": "kind"}}, "$defs": {{"b":
+                {{"properties": {{"kind": {{"const": "b"}}}}, "required": ["kind"]}}}}}})",
+            choices);
+        EXPECT_EQ(refusal(schema), "") << choices;
     }
     for (const char* choices : {R"([{"type": "number"}, {"type": "integer"}])",
                                 R"([{}, {"type": "null"}])",
