@@ -94,8 +94,13 @@ Result<CallOptions> options_of(const afd_ops_options& given, afd_ops_call& call)
     CallOptions options;
     options.is_reference = given.is_reference != 0;
     options.memory_max = given.memory_max;
-    options.outputs_given.assign(given.outputs_given,
-                                 given.outputs_given + given.num_outputs_given);
+    for (size_t i = 0; i < given.num_outputs_given; ++i) {
+        if (given.outputs_given[i] == nullptr) {
+            return afd::invalid_argument(
+                "outputs_given[{}] is null; it must be the name of an output", afd::with(i));
+        }
+        options.outputs_given.emplace_back(given.outputs_given[i]);
+    }
     if (given.numeric_class != nullptr) {
         AFD_TRY(afd::calls::set_numeric_class(given.numeric_class, options));
     }

@@ -19,8 +19,6 @@ using ops::AttributeSpec;
 using ops::MemberType;
 using ops::OperatorSpec;
 
-constexpr double kFloatMax = std::numeric_limits<float>::max();
-
 const char* kind_text(MemberType type) {
     switch (type) {
         case MemberType::kInt:
@@ -49,8 +47,9 @@ bool is_of_kind(const nlohmann::json& value, MemberType type) {
         case MemberType::kInt:
             return is_int64(value);
         case MemberType::kFloat:
-            // What fp32 does not hold would be infinite in the request.
-            return value.is_number() && std::abs(value.get<double>()) <= kFloatMax;
+            // What fp32 does not hold would be infinite in the request. The shortest text of its
+            // largest number is a double beyond it that rounds to it.
+            return value.is_number() && std::isfinite(static_cast<float>(value.get<double>()));
         case MemberType::kBool:
             return value.is_boolean();
         case MemberType::kInts:

@@ -170,10 +170,15 @@ std::span<Place> take_places(OperatorCheck& check,
     const auto num_ranks = static_cast<int64_t>(r.ffn_windows.size());
     auto* places = workspace.take<Place>(num_entries);
     size_t num_places = 0;
+    bool has_ended = false;
     for (size_t i = 0; i < num_entries; ++i) {
         const int32_t rank = layer[2 * i];
         const int32_t local_id = layer[2 * i + 1];
         const size_t replica = i % num_replicas;
+        // A rank of -1 ends an expert's list; what is behind it is nobody's.
+        if (replica == 0) has_ended = false;
+        if (has_ended) continue;
+        has_ended = rank < 0;
         check.require(rank >= (replica == 0 ? 0 : -1) && rank < num_ranks,
                       "expert_rank_table[{}, {}, {}] has rank {}; allowed are {} to {}",
                       with(r.layer_id,

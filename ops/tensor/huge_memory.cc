@@ -93,6 +93,18 @@ Arena& arena() {
     return *instance;
 }
 
+// Under the arena's lock. Null: there is no memory, for it or for where it is noted.
+Slab* add_slab() {
+    std::byte* const begin = map(kSlabBytes);
+    if (begin == nullptr) return nullptr;
+    try {
+        return &arena().slabs.emplace(begin, Slab{.begin = begin}).first->second;
+    } catch (const std::bad_alloc&) {
+        ::munmap(begin, kSlabBytes);
+        return nullptr;
+    }
+}
+
 void* allocate_in_slab(size_t bytes) {
     std::byte* block = nullptr;
     std::byte* populate_from = nullptr;
@@ -102,9 +114,9 @@ void* allocate_in_slab(size_t bytes) {
         Slab*& current = arena().current;
         // What a slab has left for no more blocks costs addresses; it was never resident.
         if (current == nullptr || current->left() < bytes) {
-            std::byte* begin = map(kSlabBytes);
-            if (begin == nullptr) return nullptr;
-            current = &arena().slabs.emplace(begin, Slab{.begin = begin}).first->second;
+            Slab* const added = add_slab();
+            if (added == nullptr) return nullptr;
+            current = added;
         }
         block = current->begin + current->used;
         current->used += bytes;
@@ -135,7 +147,9 @@ void free_in_slab(std::byte* block) {
 }  // namespace
 
 void* allocate_huge(size_t bytes) {
-    if (bytes < kSmallestMapped) return ::operator new (bytes, std::align_val_t{kLine});
+    if (bytes < kSmallestMapped) {
+        return ::operator new (bytes, std::align_val_t{kLine}, std::nothrow);
+    }
     if (bytes <= kLargestInSlab) return allocate_in_slab(round_up(bytes, kLine));
     if (bytes > SIZE_MAX / 2) return nullptr;  // Rounded up it would be little.
     std::byte* block = map(mapped_bytes(bytes));

@@ -42,6 +42,17 @@ TEST_F(AfdOps, RefusesAnAttributeThatStandsTwice) {
     EXPECT_STREQ(error_.parameter, "k");
 }
 
+TEST_F(AfdOps, RefusesAnOutputThatHasNoName) {
+    const afd_ops_tensor x{"x", logits_.data(), AFD_OPS_FP32, 2, {1, 4}, {}};
+    const std::array<const char*, 2> given = {"y", nullptr};
+    afd_ops_options options = {};
+    options.outputs_given = given.data();
+    options.num_outputs_given = given.size();
+    EXPECT_EQ(afd_ops_query("moe_gating_top_k", R"({"k": 2})", &x, 1, &options, &call_, &error_),
+              AFD_OPS_INVALID_ARGUMENT);
+    EXPECT_STREQ(error_.text, "outputs_given[1] is null; it must be the name of an output");
+}
+
 TEST_F(AfdOps, NamesAWorkspaceThatIsNotAligned) {
     ASSERT_EQ(query(R"({"k": 2})"), AFD_OPS_OK) << error_.text;
     std::array<float, 2> y = {};

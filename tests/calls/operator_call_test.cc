@@ -182,6 +182,7 @@ TEST(OperatorCall, RefusesNumbersThatFp32DoesNotHold) {
         return made.ok() ? "" : made.error().message;
     };
     EXPECT_EQ(refusal(3.4e38), "");
+    EXPECT_EQ(refusal(3.4028235e38), "") << "the shortest text of the largest";
     EXPECT_EQ(refusal(-3.4e38), "");
     EXPECT_EQ(refusal(1e39),
               "moe_gating_top_k: routed_scaling_factor is 1e+39; it must be a number of at most "

@@ -80,17 +80,20 @@ Result<> check(const MoeLimits& limits) {
 Capacity rank_weight_bytes(const MoeLimits& limits) {
     const WeightFormat format = format_of(limits.config.quantisation);
     const NumericClass numeric_class = best_numeric_class();
-    const PackedShape gate_up{.num_outputs = 2 * limits.intermediate,
-                              .depth = limits.config.hidden,
-                              .format = format,
-                              .numeric_class = numeric_class,
-                              .is_gate_up = true};
+    const bool has_gate = is_gated(limits.config.activation);
+    const PackedShape up{.num_outputs = (has_gate ? 2 : 1) * limits.intermediate,
+                         .depth = limits.config.hidden,
+                         .format = format,
+                         .numeric_class = numeric_class,
+                         .is_gate_up = has_gate};
     const PackedShape down{.num_outputs = limits.config.hidden,
                            .depth = limits.intermediate,
                            .format = format,
                            .numeric_class = numeric_class};
-    return (bytes_of(gate_up) + bytes_of(down)) *
-           (experts_of_rank(limits.config) + limits.config.num_shared) * limits.num_layers;
+    // Those of a shared stage are in the process that sends.
+    const size_t num_shared = limits.config.has_shared_stage ? 0 : limits.config.num_shared;
+    return (bytes_of(up) + bytes_of(down)) * (experts_of_rank(limits.config) + num_shared) *
+           limits.num_layers;
 }
 
 Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
@@ -136,10 +139,11 @@ Result<MoePlan> plan_moe(const MoePair& pair, const MoeLimits& limits) {
     // experts bound the rows of a token, elsewhere each slot is one.
     const size_t routed_rows =
         is_batched ? std::min(config.top_k, experts_of_rank(config)) : config.top_k;
-    plan.rank_rows_max = tokens * (routed_rows + config.num_shared);
+    const size_t num_shared = config.has_shared_stage ? 0 : config.num_shared;
+    plan.rank_rows_max = tokens * (routed_rows + num_shared);
     plan.rank_rows_mean =
         Capacity(((tokens * config.top_k).value() + config.num_ranks - 1) / config.num_ranks) +
-        tokens * config.num_shared;
+        tokens * num_shared;
     return plan;
 }
 

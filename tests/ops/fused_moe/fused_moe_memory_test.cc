@@ -251,6 +251,20 @@ TEST(MoePlan, AFractionOfTheRowsTakesAFractionOfTheBytes) {
     }
 }
 
+// Goal: the printed weights are those that a rank holds. Oracle: an expert without a gate has two
+// matrices of three; shared experts that the sender runs are none of a rank's.
+TEST(MoePlan, WeightsOfARankAreThoseThatItHolds) {
+    MoeLimits limits{.config = {.hidden = 1024, .num_experts = 8, .top_k = 2}, .intermediate = 512};
+    const size_t gated = rank_weight_bytes(limits).value();
+    limits.config.activation = ExpertActivation::kReluSquared;
+    EXPECT_EQ(3 * rank_weight_bytes(limits).value(), 2 * gated);
+    limits.config.activation = ExpertActivation::kSilu;
+    limits.config.num_shared = 2;
+    EXPECT_EQ(4 * rank_weight_bytes(limits).value(), 5 * gated);
+    limits.config.has_shared_stage = true;
+    EXPECT_EQ(rank_weight_bytes(limits).value(), gated);
+}
+
 TEST(MoePlan, ConfigurationsThatNoMemoryHoldsAreRefused) {
     const MoePair pair{find_prepare_finalize("local_batched").value(),
                        find_experts("batched_bf16").value()};

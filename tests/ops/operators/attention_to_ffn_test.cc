@@ -229,6 +229,13 @@ TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
         table[expert + 1] = table[1];
     });
     EXPECT_NE(twice.find(", the place of expert 0"), std::string::npos) << twice;
+    // Expert 3 has one replica, which ends its list: behind that a place is nobody's.
+    Case ended(DType::kBf16, 2, 4);
+    auto* layer = ended.table.as<int32_t>() + size_t{2} * kExperts * kReplicas * 2;
+    layer[(3 * kReplicas + 2) * 2] = layer[0];
+    layer[(3 * kReplicas + 2) * 2 + 1] = layer[1];
+    const auto done = run_fast(ended.request);
+    EXPECT_TRUE(done.ok()) << done.error().message;
     EXPECT_EQ(message([](Case& c, Request& r) { r.scales = c.scales.view; }),
               name + "quant_mode is -1; only quant_mode 1 takes scales");
     EXPECT_EQ(message([](Case& c, Request&) { c.windows.context.common.micro_batch_size = 4; }),
