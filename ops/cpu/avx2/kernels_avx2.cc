@@ -5,13 +5,13 @@
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/avx2/attention_avx2.h"
-#include "ops/cpu/avx2/int4_avx2.h"
 #include "ops/cpu/avx2/int8_avx2.h"
 #include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/w4a8_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int4_fma.h"
 #include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
@@ -38,9 +38,9 @@ const Kernels& avx2_kernels() {
         table.shape.rows = kTileRows;
         table.tile = tile;
         table.int8_tile = int8_madd_tile;
-        table.shape.int4_rows = kNibbleRows;
-        table.shape.int4_product_rows = kNibbleRows;
-        table.int4_tile = int4_tile_fma;
+        table.shape.int4_rows = EightWords::kNibbleRows;
+        table.shape.int4_product_rows = EightWords::kNibbleRows;
+        table.int4_tile = int4_tile_fma<EightWords>;
         table.shape.w4a8_rows = kW4a8TileRows;
         table.w4a8_tile = w4a8_tile_avx2;
         table.arrange_w4a8 = arrange_w4a8_avx2;

@@ -20,6 +20,9 @@ struct EightWords {
     static constexpr size_t kWidth = 8;
     // Eight sums, weights, values of x and constants are in registers.
     static constexpr size_t kFp8Rows = 2;
+    static constexpr size_t kNibbleRows = 4;
+    template <size_t kRows>
+    static constexpr size_t kNibbleUnits = kRows <= 2 ? 4 : 2;
 
     static Floats zero() { return _mm256_setzero_ps(); }
     static Floats load(const float* from) { return _mm256_loadu_ps(from); }
@@ -69,6 +72,7 @@ struct EightWords {
     }
     static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Words bits(Floats x) { return _mm256_castps_si256(x); }
+    static Floats floats(Words words) { return _mm256_castsi256_ps(words); }
     // from_float() of ops/tensor/bf16.h.
     static Words round_high(Floats x) {
         const Words raw = bits(x);

@@ -14,6 +14,7 @@
 #include "ops/cpu/avx512/words_avx512.h"
 #include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int4_fma.h"
 #include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -28,8 +29,9 @@ const Kernels& avx512_kernels() {
         Kernels table = avx2_kernels();
         table.shape.rows = kAvx512TileRows;
         table.tile = tile;
-        table.shape.int4_rows = 0;
-        table.shape.int4_product_rows = 0;
+        table.shape.int4_rows = SixteenWords::kNibbleRows;
+        table.shape.int4_product_rows = SixteenWords::kNibbleRows;
+        table.int4_tile = int4_tile_fma<SixteenWords>;
         table.shape.fp8_rows = SixteenWords::kFp8Rows;
         table.shape.fp8_product_rows = 8;
         table.unpack_int4 = unpack_int4_avx512;

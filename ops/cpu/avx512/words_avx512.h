@@ -21,6 +21,10 @@ struct SixteenWords {
     static constexpr size_t kWidth = 16;
     // Eight sums, weights, values of x and constants are in registers.
     static constexpr size_t kFp8Rows = 4;
+    static constexpr size_t kNibbleRows = 4;
+    // All columns.
+    template <size_t kRows>
+    static constexpr size_t kNibbleUnits = 2;
 
     static Floats zero() { return _mm512_setzero_ps(); }
     static Floats load(const float* from) { return _mm512_loadu_ps(from); }
@@ -50,8 +54,10 @@ struct SixteenWords {
     }
     template <int kBit>
     static Floats nibble(Words words) {
-        const Words top = _mm512_slli_epi32(words, 28 - kBit);
-        return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 28));
+        const __m512 values =
+            _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+        // The permute looks at the lowest four bits of a lane.
+        return _mm512_permutexvar_ps(_mm512_srli_epi32(words, kBit), values);
     }
     // As expand(), with a bias that is 126 less.
     template <int kBit>
@@ -63,6 +69,7 @@ struct SixteenWords {
     }
     static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
     static Words bits(Floats x) { return _mm512_castps_si512(x); }
+    static Floats floats(Words words) { return _mm512_castsi512_ps(words); }
     static Words round_high(Floats x) { return cpu::round_high(x); }
     static Words pair(Words even, Words odd) {
         return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(even, 16), odd);

@@ -1,46 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Products of few rows with int4 and mxfp4 weights on 8 lanes: a word is a column's next eight
-// weights, which become floats in registers and meet the rows there. The bits are those of
-// unpack_int4, unpack_mxfp4 and tile. Unpacked to a panel first, one row had half of this speed.
-// Included by ops/cpu/avx2/kernels_avx2.cc only.
-
-#include <immintrin.h>
+// Products of few rows with int4 and mxfp4 weights for classes that multiply and add fp32 values: a
+// word is a column's next eight weights, which become floats in registers and meet the rows there.
+// The bits are those of unpack_int4, unpack_mxfp4 and tile. Unpacked to a panel first, one row had
+// half of this speed. Included by ops/cpu/avx2/kernels_avx2.cc and kernels_avx512.cc only.
+//
+// Lanes is that of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h, with besides:
+//   kNibbleRows               rows beyond which unpacking once for all is as fast
+//   kNibbleUnits<kRows>       registers of columns whose sums fit beside those of so many rows
+//   floats(words)             the same bits
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/cpu/avx2/tile_avx2.h"
-#include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/unpack_words.h"
 #include "ops/format/packed_shape.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
 
-// From five rows on, unpacking once for all is as fast.
-constexpr size_t kNibbleRows = 4;
 // Elements of a word.
 constexpr size_t kWordNibbles = 8;
+// Elements of depth of which x is floats at a time, and how far apart rows of them are.
+constexpr size_t kNibbleDepth = 256;
+static_assert(kNibbleDepth % 64 == 0, "pieces end where groups do");
 
 // The sums of kRows rows and kUnits registers of columns.
-template <size_t kRows, size_t kUnits>
+template <typename Lanes, size_t kRows, size_t kUnits>
 class NibbleSums {
   public:
+    using Floats = typename Lanes::Floats;
+    using Words = typename Lanes::Words;
+
     // They begin with what `out` holds, [kRows][32], or with 0.
     [[gnu::always_inline]] NibbleSums(const float* out, bool goes_on) {
-        for_each([&](size_t r, size_t c, __m256 & sum) __attribute__((always_inline)) {
-            sum = goes_on ? EightWords::load(out + r * kPanelColumns + c * EightWords::kWidth)
-                          : EightWords::zero();
+        for_each([&](size_t r, size_t c, Floats & sum) __attribute__((always_inline)) {
+            sum =
+                goes_on ? Lanes::load(out + r * kPanelColumns + c * Lanes::kWidth) : Lanes::zero();
         });
     }
 
     // `count` elements of a group, whose first word of these columns is at `words`; x: rows
-    // kFloatsDepth apart.
+    // kNibbleDepth apart.
     template <Nibble kNibble, Products kProducts>
     [[gnu::always_inline]] void add(
         const std::byte* words, const float* scales, const float* x, size_t count, size_t ahead) {
@@ -59,8 +65,8 @@ class NibbleSums {
     }
 
     [[gnu::always_inline]] void store(float* out) {
-        for_each([&](size_t r, size_t c, __m256 & sum) __attribute__((always_inline)) {
-            EightWords::store(out + r * kPanelColumns + c * EightWords::kWidth, sum);
+        for_each([&](size_t r, size_t c, Floats & sum) __attribute__((always_inline)) {
+            Lanes::store(out + r * kPanelColumns + c * Lanes::kWidth, sum);
         });
     }
 
@@ -78,9 +84,9 @@ class NibbleSums {
     [[gnu::always_inline]] void add_words(const std::byte* from,
                                           const float* scales,
                                           const float* x) {
-        __m256i words[kUnits];
+        Words words[kUnits];
         unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
-            words[c] = EightWords::load_words(from + 4 * c * EightWords::kWidth);
+            words[c] = Lanes::load_words(from + 4 * c * Lanes::kWidth);
         });
         [&]<size_t... kElement>(std::index_sequence<kElement...>) __attribute__((always_inline)) {
             (add_element<kNibble, kProducts, kElement>(words, scales, x), ...);
@@ -89,37 +95,36 @@ class NibbleSums {
     }
 
     template <Nibble kNibble, Products kProducts, size_t kElement>
-    [[gnu::always_inline]] void add_element(const __m256i (&words)[kUnits],
+    [[gnu::always_inline]] void add_element(const Words (&words)[kUnits],
                                             const float* scales,
                                             const float* x) {
         constexpr int kBit = kElement / 2 * 4 + kElement % 2 * 16;
-        __m256 values[kRows];
+        Floats values[kRows];
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-            values[r] = EightWords::broadcast(x[r * kFloatsDepth + kElement]);
+            values[r] = Lanes::broadcast(x[r * kNibbleDepth + kElement]);
         });
         unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
-            const __m256 scale = EightWords::load(scales + c * EightWords::kWidth);
-            const __m256i bits =
-                scaled_nibble<EightWords, kNibble, kProducts, kBit>(words[c], scale);
-            const __m256 weight = kProducts == Products::kExact ? _mm256_castsi256_ps(bits)
-                                                                : EightWords::high_half(bits);
+            const Floats scale = Lanes::load(scales + c * Lanes::kWidth);
+            const Words bits = scaled_nibble<Lanes, kNibble, kProducts, kBit>(words[c], scale);
+            const Floats weight =
+                kProducts == Products::kExact ? Lanes::floats(bits) : Lanes::high_half(bits);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-                sums_[r][c] = EightWords::fused(values[r], weight, sums_[r][c]);
+                sums_[r][c] = Lanes::fused(values[r], weight, sums_[r][c]);
             });
         });
     }
 
-    __m256 sums_[kRows][kUnits];
+    Floats sums_[kRows][kUnits];
 };
 
 // kRows rows and kUnits registers of columns from `column` on, over a piece of depth that begins
 // with a group: x, rows of floats.
-template <size_t kRows, size_t kUnits, Nibble kNibble>
+template <typename Lanes, size_t kRows, size_t kUnits, Nibble kNibble>
 void nibble_pass(
     const Int4TileArguments& a, const float* x, size_t first, size_t depth, size_t column) {
     float* out = a.out + column;
     const std::byte* group = a.panel + first / a.group_size * int4_group_bytes(a.group_size);
-    NibbleSums<kRows, kUnits> sums(out, first > 0);
+    NibbleSums<Lanes, kRows, kUnits> sums(out, first > 0);
     for (size_t k = 0; k < depth; k += a.group_size) {
         const GroupScales scales(group, a.has_fp16_scales);
         const std::byte* words = group + kInt4ScaleBytes + 4 * column;
@@ -137,24 +142,27 @@ void nibble_pass(
     sums.store(out);
 }
 
-// Eight sums at once: more rows take fewer columns.
-template <size_t kRows, Nibble kNibble>
+template <typename Lanes, size_t kRows, Nibble kNibble>
 void nibble_panel(const Int4TileArguments& a) {
-    constexpr size_t kUnits = kRows <= 2 ? 4 : 2;
-    static_assert(kFloatsDepth % 64 == 0, "pieces end where groups do");
-    alignas(32) float floats[kRows * kFloatsDepth];
-    for (size_t first = 0; first < a.depth; first += kFloatsDepth) {
-        const size_t depth = std::min(kFloatsDepth, a.depth - first);
-        expand_rows(a.x + first, a.x_stride, kRows, depth, floats);
-        for (size_t column = 0; column < kPanelColumns; column += kUnits * EightWords::kWidth) {
-            nibble_pass<kRows, kUnits, kNibble>(a, floats, first, depth, column);
+    constexpr size_t kUnits = Lanes::template kNibbleUnits<kRows>;
+    alignas(64) float floats[kRows * kNibbleDepth];
+    for (size_t first = 0; first < a.depth; first += kNibbleDepth) {
+        const size_t depth = std::min(kNibbleDepth, a.depth - first);
+        for (size_t r = 0; r < kRows; ++r) {
+            const Bf16* x = a.x + first + r * a.x_stride;
+            for (size_t k = 0; k < depth; ++k) floats[r * kNibbleDepth + k] = to_float(x[k]);
+        }
+        for (size_t column = 0; column < kPanelColumns; column += kUnits * Lanes::kWidth) {
+            nibble_pass<Lanes, kRows, kUnits, kNibble>(a, floats, first, depth, column);
         }
     }
 }
 
+template <typename Lanes>
 void int4_tile_fma(const Int4TileArguments& a) {
-    with_rows<kNibbleRows>(a.num_rows, [&]<size_t kRows>() {
-        a.is_mxfp4 ? nibble_panel<kRows, Nibble::kE2m1>(a) : nibble_panel<kRows, Nibble::kInt4>(a);
+    with_rows<Lanes::kNibbleRows>(a.num_rows, [&]<size_t kRows>() {
+        a.is_mxfp4 ? nibble_panel<Lanes, kRows, Nibble::kE2m1>(a)
+                   : nibble_panel<Lanes, kRows, Nibble::kInt4>(a);
     });
 }
 
