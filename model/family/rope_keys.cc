@@ -8,7 +8,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "model/family/decoder_keys.h"
 
@@ -33,8 +35,6 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
     yarn.original_max_positions =
         keys.count(kOriginalLength, 1, kContextMax, config.context_length);
-    // A setting that would change the computation is refused and not passed over: the model would
-    // answer, and wrongly.
     keys.refuse_if_given("attention_factor", "none (mscale is used)");
     yarn.truncate = keys.flag("truncate", true);
     return yarn;
@@ -83,10 +83,68 @@ std::optional<double> read_rope_number(KeyReader& keys, const char* key, const C
     return number;
 }
 
-// Reads rope_theta, then by `read` the object that says how the rotation is scaled, if there is
-// one.
+// A way to scale the rotation: its type in a file, and the keys that are read with it.
+struct Scaling {
+    const char* type;
+    std::span<const std::string_view> keys;
+};
+
+constexpr std::array<std::string_view, 8> kYarnKeys = {"factor",
+                                                       "beta_fast",
+                                                       "beta_slow",
+                                                       "mscale",
+                                                       "mscale_all_dim",
+                                                       kOriginalLength,
+                                                       "attention_factor",
+                                                       "truncate"};
+constexpr std::array<std::string_view, 5> kLongRopeKeys = {
+    kOriginalLength, "short_factor", "long_factor", "short_mscale", "long_mscale"};
+
+// The first key of the object that has a value and is none of `known`, nor one that may stand in
+// any; empty: there is none.
+std::string other_key(const Json& object, std::span<const std::string_view> known) {
+    for (const auto& [key, value] : object.items()) {
+        const bool is_common =
+            key == "type" || key == "rope_type" || key == "rope_theta" || key == kRotaryFactor;
+        if (is_common || value.is_null()) continue;
+        if (std::ranges::find(known, key) == known.end()) return key;
+    }
+    return {};
+}
+
+// Whether the object has this scaling; else it has none, or a problem stays in `inner`.
+bool has_scaling(KeyReader& inner, const Json& object, const Scaling& scaling) {
+    const char* type_key = inner.find("rope_type") != nullptr ? "rope_type" : "type";
+    if (inner.find(type_key) == nullptr) {
+        // Without a type its other keys mean nothing, or something else in each program; an object
+        // for each type of layer has no type at all.
+        const std::string key = other_key(object, {});
+        if (key.empty()) return false;
+        inner.refuse(
+            Code::kInvalidArgument,
+            "rope_type",
+            fmt::format(
+                "\"default\", \"{}\"; without it nothing says what {} is for", scaling.type, key));
+        return false;
+    }
+    if (inner.choice(type_key, "default", {"default", scaling.type}) == "default") return false;
+    const std::string unread = other_key(object, scaling.keys);
+    // It might change the computation: then the model would answer, and wrongly.
+    if (!unread.empty()) {
+        inner.refuse(Code::kUnimplemented,
+                     unread,
+                     fmt::format("none (no setting of \"{}\" that is known here)", scaling.type));
+    }
+    return !inner.failed();
+}
+
+// Reads rope_theta, then the object that says how the rotation is scaled, if there is one: where
+// it is, by `read`.
 template <typename Read>
-void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
+void read_rope_object(KeyReader& keys,
+                      ModelConfig& config,
+                      const Scaling& scaling,
+                      const Read& read) {
     config.rope_theta =
         read_rope_number(keys, "rope_theta", [](KeyReader&, double) {}).value_or(config.rope_theta);
     for (const char* name : kRopeObjects) {
@@ -96,7 +154,8 @@ void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
             return keys.refuse(Code::kInvalidArgument, name, "an object or null");
         }
         KeyReader inner(*object, keys.origin() + ": " + name);
-        read(inner, inner.find("rope_type") != nullptr ? "rope_type" : "type");
+        config.yarn.reset();
+        if (has_scaling(inner, *object, scaling)) read(inner);
         return keys.adopt(inner);
     }
 }
@@ -104,17 +163,14 @@ void read_rope_object(KeyReader& keys, ModelConfig& config, const Read& read) {
 }  // namespace
 
 void read_rope(KeyReader& keys, ModelConfig& config) {
-    read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
-        config.yarn.reset();
-        if (inner.choice(type_key, "default", {"default", "yarn"}) == "default") return;
+    read_rope_object(keys, config, {"yarn", kYarnKeys}, [&](KeyReader& inner) {
         config.yarn = read_yarn(inner, config);
         if (inner.find(kOriginalLength) != nullptr) lengthen_context(inner, config);
     });
 }
 
 void read_long_rope(KeyReader& keys, size_t dim, ModelConfig& config) {
-    read_rope_object(keys, config, [&](KeyReader& inner, const char* type_key) {
-        if (inner.choice(type_key, "default", {"default", "longrope"}) == "default") return;
+    read_rope_object(keys, config, {"longrope", kLongRopeKeys}, [&](KeyReader& inner) {
         KeyReader& from = inner.find(kOriginalLength) != nullptr ? inner : keys;
         const bool is_long =
             config.context_length > from.count(kOriginalLength, 1, kContextMax, {});

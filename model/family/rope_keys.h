@@ -6,7 +6,8 @@
 // Older files have rope_theta and, if it is scaled, the object rope_scaling; newer ones
 // (transformers 5) both in the object rope_parameters. Where a file has both objects rope_scaling
 // counts, unless it is empty. rope_theta and partial_rotary_factor may stand in either or beside
-// them, but are one number each.
+// them, but are one number each. An object with more than these has a type (rope_type, or type as
+// older files call it), and with a scaling no key that nobody here reads.
 
 #include <cstddef>
 

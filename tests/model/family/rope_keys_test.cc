@@ -76,6 +76,52 @@ TEST(RopeKeys, RopeThetaIsOneNumberWhereverItStands) {
               "config.json: rope_scaling: rope_theta is 0; supported: a finite number above 0");
 }
 
+// Read as "default" it would answer in a context four times as long with a rotation that it was not
+// told to use.
+TEST(RopeKeys, AScalingWithoutATypeIsRefused) {
+    json config = released("qwen3_30b_a3b");
+    json scaling = yarn();
+    scaling.erase("rope_type");
+    EXPECT_EQ(refused(config, {{"rope_scaling", scaling}}),
+              "config.json: rope_scaling: rope_type is missing; supported: \"default\", \"yarn\"; "
+              "without it nothing says what factor is for");
+    scaling["rope_typ"] = "yarn";
+    scaling["type"] = nullptr;
+    scaling.erase("factor");
+    scaling.erase("original_max_position_embeddings");
+    EXPECT_EQ(refused(config, {{"rope_scaling", scaling}}),
+              "config.json: rope_scaling: rope_type is missing; supported: \"default\", \"yarn\"; "
+              "without it nothing says what rope_typ is for");
+    const json of_layers = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e5}}}};
+    EXPECT_EQ(refused(config, {{"rope_parameters", of_layers}}),
+              "config.json: rope_parameters: rope_type is missing; supported: \"default\", "
+              "\"yarn\"; without it nothing says what full_attention is for");
+    json phi = released("phi_3_5_moe");
+    phi["rope_scaling"].erase("type");
+    EXPECT_EQ(refused(phi, json::object()),
+              "config.json: rope_scaling: rope_type is missing; supported: \"default\", "
+              "\"longrope\"; without it nothing says what long_factor is for");
+
+    config["rope_scaling"] = {{"rope_theta", 1000000}, {"partial_rotary_factor", 1.0}};
+    config["rope_scaling"]["factor"] = nullptr;
+    EXPECT_EQ(refused(config, json::object()), "accepted") << "these need no type";
+    EXPECT_FALSE(accepted(config).yarn.has_value());
+}
+
+// What another program reads of it would change the computation.
+TEST(RopeKeys, AKeyOfAScalingThatNobodyReadsIsRefused) {
+    json config = released("qwen3_30b_a3b");
+    for (const char* key : {"attn_factor", "extrapolation_factor"}) {
+        config["rope_scaling"] = yarn();
+        config["rope_scaling"][key] = 2.0;
+        EXPECT_EQ(refused(config, json::object()),
+                  std::string("config.json: rope_scaling: ") + key +
+                      " is 2.0; supported: none (no setting of \"yarn\" that is known here)");
+        config["rope_scaling"]["rope_type"] = "default";
+        EXPECT_EQ(refused(config, json::object()), "accepted") << "nothing is scaled";
+    }
+}
+
 // As Qwen documents it: max_position_embeddings stays as it was.
 TEST(RopeKeys, YarnMakesTheContextAsLongAsItSays) {
     json config = released("qwen3_30b_a3b");
