@@ -22,11 +22,12 @@ class RefusedAtOnce(unittest.TestCase):
         self.text = self.folder / "text"
         self.text.write_text("Once upon a time there was a little dog. " * 50)
 
-    def assert_refused(self, said: str, *options: str | pathlib.Path, **environment: str) -> None:
+    def assert_refused(self, said: str, *options: str | pathlib.Path, code: int = 1,
+                       **environment: str) -> None:
         before = sorted(self.folder.iterdir())
         done = subprocess.run([AFD_QUANTIZE, MODEL, *options], capture_output=True, text=True,
                               check=False, timeout=60, env={**os.environ, **environment})
-        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
         self.assertEqual(done.stderr, f"afd-quantize: {said}\n")
         self.assertEqual(sorted(self.folder.iterdir()), before)
 
@@ -66,6 +67,14 @@ class RefusedAtOnce(unittest.TestCase):
         self.assert_refused(f"{empty}: has 0 tokens; to measure on it takes at least 2, better "
                             "some thousand",
                             "--kv-scales", empty, "--out", self.folder / "scales")
+
+    def test_more_threads_than_any_system_gives(self) -> None:
+        for threads in ("1025", "1000000"):
+            with self.subTest(threads=threads):
+                self.assert_refused(f"--threads = {threads}: must be from 0 to 1024 "
+                                    "(see afd-quantize --help)",
+                                    "--experts", "int8", "--threads", threads,
+                                    "--out", self.folder / "out", code=2)
 
 
 if __name__ == "__main__":

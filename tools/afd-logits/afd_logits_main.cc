@@ -4,6 +4,8 @@
 // golden tests compare with an independent implementation, and what a person compares two machines,
 // numeric classes or revisions with.
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -23,6 +25,7 @@
 #include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
+#include "proto/failure.h"
 #include "proto/usage_error.h"
 
 namespace afd {
@@ -122,6 +125,20 @@ Result<Computed> compute(const model::ModelFiles& files,
     return computed;
 }
 
+// All logits are in memory until they are written. Before the weights are read.
+Result<> check_room(size_t num_tokens, size_t vocab_size) {
+    const auto wanted = static_cast<double>(num_tokens) * static_cast<double>(vocab_size) *
+                        static_cast<double>(sizeof(float));
+    const auto room = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                      static_cast<double>(::sysconf(_SC_PAGESIZE));
+    if (wanted < room) return {};
+    constexpr double kGibibyte = 1 << 30;
+    return resource_exhausted(
+        "the logits of {} tokens, {} each, take {:.1f} GiB of memory; this machine has {:.1f} GiB. "
+        "Give fewer ids",
+        with(num_tokens, vocab_size, wanted / kGibibyte, room / kGibibyte));
+}
+
 Result<> run(const Options& options) {
     AFD_ASSIGN(const auto ids, read_ids(options.ids_path));
     AFD_ASSIGN(model::WholeFile out, model::WholeFile::create(options.out_path));
@@ -133,6 +150,7 @@ Result<> run(const Options& options) {
                                                   : model::ResidualType::kBf16);
     AFD_TRY(files.set_int4_rows(
         ops::parse_int4_rows(options.int4_rows).value_or(ops::Int4Rows::kBf16)));
+    AFD_TRY(check_room(ids.size(), files.config().vocab_size));
     AFD_ASSIGN(const Computed computed, compute(files, options, ids));
     const model::ModelConfig& config = files.config();
     std::vector<model::TensorToWrite> tensors{{.name = "logits",

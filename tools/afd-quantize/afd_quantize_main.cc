@@ -64,6 +64,8 @@ struct Options {
 
 // More would wait for the disk, and each takes memory of its own.
 constexpr unsigned kThreadsMax = 64;
+// Who gives a number may want more, but a system refuses some number of them.
+constexpr int kThreadsGivenMax = 1024;
 
 // One line on stderr that says how far the work is and how long it will take; on a terminal it is
 // rewritten in place, else written at most every ten seconds.
@@ -466,6 +468,7 @@ int main_with(int argc, char** argv) {
                    "Write the factors of kv_dtype int8_channel, measured on this text, into the "
                    "model's directory, or --out FILE");
     app.add_option("--threads", options.threads, "Threads; 0: one per core, at most 64")
+        ->check(CLI::Range(0, kThreadsGivenMax))
         ->capture_default_str();
     app.add_flag("--dry-run",
                  options.is_dry_run,
