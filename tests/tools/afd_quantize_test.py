@@ -76,6 +76,17 @@ class RefusedAtOnce(unittest.TestCase):
                                     "--experts", "int8", "--threads", threads,
                                     "--out", self.folder / "out", code=2)
 
+    def test_settings_of_int4_for_what_is_not_made_int4(self) -> None:
+        for setting in (("--group", "64"), ("--group", "32"), ("--scale-dtype", "fp16")):
+            for job in (("--experts", "int8", "--out", self.folder / "out"),
+                        ("--attention", "int8", "--dry-run"),
+                        ("--kv-scales", self.text),
+                        ("--kv-dtype", "int8", "--validate", self.text)):
+                with self.subTest(setting=setting, job=job):
+                    self.assert_refused("--group and --scale-dtype say what int4 weights are like; "
+                                        "give --experts int4, too, or leave them out",
+                                        *job, *setting, code=2)
+
 
 if __name__ == "__main__":
     AFD_QUANTIZE, MODEL = sys.argv[1:3]

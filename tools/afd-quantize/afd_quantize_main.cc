@@ -51,6 +51,7 @@ struct Options {
     std::string kv_scales;
     unsigned group = 32;
     std::string scale_dtype = "bf16";
+    bool shapes_int4 = false;  // One of the two before was given.
     unsigned threads = 0;
     std::string int4_rows = "bf16";
     bool is_dry_run = false;
@@ -410,6 +411,10 @@ void add_format_options(CLI::App& app, Options& options) {
 // What is wrong with the options together; empty: nothing.
 std::string misuse_of(const Options& options) {
     const bool compares = options.compares_serving();
+    if (options.shapes_int4 && options.experts != "int4") {
+        return "--group and --scale-dtype say what int4 weights are like; give --experts int4, "
+               "too, or leave them out";
+    }
     if (!options.kv_scales.empty()) {
         if (!options.quantises() && !compares && options.validate.empty()) return "";
         return "--kv-scales is a job of its own: it goes with no --experts, --attention, --smooth, "
@@ -478,6 +483,7 @@ int main_with(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         return end_parse(app, error, "afd-quantize", kExitUsage);
     }
+    options.shapes_int4 = app.count("--group") + app.count("--scale-dtype") > 0;
     if (const std::string misuse = misuse_of(options); !misuse.empty()) {
         fmt::print(stderr, "afd-quantize: {}\n", misuse);
         return kExitUsage;
