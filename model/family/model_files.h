@@ -4,6 +4,8 @@
 // ModelFiles: a checkpoint directory in Hugging Face's layout, opened and validated: the
 // configuration, the generation defaults and where every tensor lies. No weights are loaded.
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "model/checkpoint/config.h"
@@ -32,6 +34,13 @@ class ModelFiles {
     // What int4 experts multiply, before anything is loaded; bf16 if nobody says otherwise.
     // Errors: kInvalidArgument: int8 for experts that are not int4.
     Result<> set_int4_rows(ops::Int4Rows rows);
+
+    // Only the first `tokens` positions of the context are used: tables of positions are made no
+    // longer, which at the longest contexts are a gigabyte. Before anything is loaded; the bits of
+    // these positions stay.
+    void limit_context(uint32_t tokens) {
+        config_.context_length = std::min(config_.context_length, tokens);
+    }
 
     const std::string& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }

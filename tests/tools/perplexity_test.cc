@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/tensor_names.h"
 #include "model/decoder/local_decoder.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
@@ -194,6 +196,28 @@ TEST(Perplexity, EveryWindowBeginsAsAPromptDoes) {
         total += std::log(of_part.value) * static_cast<double>(of_part.num_scored);
     }
     EXPECT_NEAR(std::log(whole.value), total / static_cast<double>(whole.num_scored), 1e-9);
+}
+
+// Goal: a model that overflows is named, and no number is told for it. Method: a weight of the head
+// that is infinite.
+TEST(Perplexity, OfAModelWithAnInfiniteLogitIsNone) {
+    const test::TemporaryDirectory directory;
+    model::CheckpointBuilder builder(model::small_config());
+    builder.tensor(model::kHeadTensor)[5] = ops::from_float(std::numeric_limits<float>::infinity());
+    builder.write(directory.path());
+    const TextSample text{.path = "text",
+                          .hash = "",
+                          .start = {5},
+                          .tokens = some_tokens(40),
+                          .token_bytes = std::vector<uint32_t>(40, 3)};
+    ops::SerialParallel serial;
+    const auto measured =
+        measure_perplexity(directory.path(), text, directory.path(), serial, [](double) {});
+    ASSERT_FALSE(measured.ok()) << measured.value().value;
+    EXPECT_EQ(measured.error().code, Code::kInternal);
+    EXPECT_EQ(measured.error().message,
+              "the logits in window 0 of the text, at position 0, are not finite; the model's "
+              "weights or activations overflow");
 }
 
 }  // namespace

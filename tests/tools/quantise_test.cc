@@ -24,11 +24,13 @@
 #include "tests/temporary_directory.h"
 #include "tests/tools/small_quantise.h"
 #include "threads/thread_pool.h"
+#include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/serving_memory.h"
 #include "tools/afd-quantize/streamed_decoder.h"
+#include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
 namespace {
@@ -261,6 +263,37 @@ TEST(Quantise, NeedsMemoryForAPartOfTheModelOnly) {
     std::ifstream(target.path("taken")) >> taken;
     EXPECT_EQ(status, 0) << WEXITSTATUS(status) << ", " << taken << " bytes";
     RecordProperty("bytes", std::to_string(taken));
+}
+
+// Goal: nor with the context, of which windows are a small part. Method: the same weights with a
+// context of four million tokens, whose table of positions is 128 MiB a layer, in a process of its
+// own. Oracle: its high-water mark, and the perplexity in a context of two windows, bit for bit.
+TEST(Perplexity, NeedsMemoryForItsWindowsOnly) {
+    constexpr uint64_t kBound = uint64_t{32} << 20;
+    const test::TemporaryDirectory source;
+    const TextSample text{.path = "text",
+                          .hash = "",
+                          .start = {5},
+                          .tokens = some_tokens(1500),
+                          .token_bytes = std::vector<uint32_t>(1500, 3)};
+    ops::SerialParallel serial;
+    const auto measure = [&](uint32_t context) {
+        nlohmann::json config = model::small_config();
+        config["max_position_embeddings"] = context;
+        model::CheckpointBuilder(config).write(source.path());
+        return measure_perplexity(source.path(), text, source.path(), serial, [](double) {});
+    };
+    const auto expected = measure(2048);
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const int status = in_process([&] {
+        ::malloc_trim(0);
+        std::ofstream("/proc/self/clear_refs") << "5";
+        const uint64_t before = status_bytes("VmHWM");
+        const auto measured = measure(1u << 22);
+        if (!measured.ok() || measured.value().value != expected.value().value) ::_exit(2);
+        if (status_bytes("VmHWM") - before > kBound && !kHasAddressSanitizer) ::_exit(3);
+    });
+    EXPECT_EQ(status, 0) << WEXITSTATUS(status);
 }
 
 // Goal: what --dry-run says is what happens. Oracle: the files, and the packed experts.

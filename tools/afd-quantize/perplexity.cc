@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/family/model_files.h"
+#include "proto/failure.h"
 
 namespace afd {
 namespace {
@@ -45,6 +46,8 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
     AFD_TRY(files.set_int4_rows(options.int4_rows));
     const size_t window = window_of(text, files.config());
     const StreamedText windows = streamed(text, window);
+    // Each layer's attention is loaded for itself, its table of positions included.
+    files.limit_context(static_cast<uint32_t>(windows.window));
     AFD_ASSIGN(StreamedDecoder decoder, StreamedDecoder::create(files, windows, scratch, parallel));
     decoder.observe_cache(options.on_cache);
     AFD_ASSIGN(const std::vector<double> surprises, decoder.surprises(progress, options.ranges));
@@ -58,6 +61,12 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
         num_bytes += text.token_bytes[i];
     }
     result.value = std::exp(total / static_cast<double>(result.num_scored));
+    if (!std::isfinite(result.value)) {
+        return internal(
+            "{}: the text costs {:.1f} nats a token on average, which has no perplexity; are these "
+            "the model's weights?",
+            with(model_directory, total / static_cast<double>(result.num_scored)));
+    }
     result.bits_per_byte = total / std::numbers::ln2 / static_cast<double>(num_bytes);
     return result;
 }

@@ -141,7 +141,7 @@ Result<> StreamedDecoder::attention(uint32_t layer, std::vector<float>* ranges) 
         AFD_TRY(input_.read(first, x));
         widen_columns(x, *ranges);
     }
-    note_routing(half, layer);
+    num_slots_ = config_.top_k + half.num_shared(layer);
     return {};
 }
 
@@ -197,13 +197,9 @@ Result<> StreamedDecoder::attention_window(uint32_t layer,
     return {};
 }
 
-void StreamedDecoder::note_routing(const model::AttentionHalf& half, uint32_t layer) {
-    const size_t top_k = config_.top_k;
-    num_slots_ = top_k + half.num_shared(layer);
-    slots_.assign(text_->tokens.size() * num_slots_, static_cast<int32_t>(config_.num_experts));
-    for (size_t t = 0; t < text_->tokens.size(); ++t) {
-        std::copy_n(&topk_ids_[t * top_k], top_k, &slots_[t * num_slots_]);
-    }
+int32_t StreamedDecoder::expert_at(size_t token, size_t slot) const {
+    return slot < config_.top_k ? topk_ids_[token * config_.top_k + slot]
+                                : static_cast<int32_t>(config_.num_experts);
 }
 
 size_t StreamedDecoder::tokens_at_once() const {
@@ -243,12 +239,13 @@ Result<> StreamedDecoder::expert_group(uint32_t layer, uint32_t first, uint32_t 
         ExpertRows rows;
         for (uint32_t e = first; e < last; ++e) {
             const size_t before = rows.num_rows();
-            for (size_t i = begin * num_slots_; i < end * num_slots_; ++i) {
-                if (slots_[i] != static_cast<int32_t>(e)) continue;
-                const auto row =
-                    std::span(input).subspan((i / num_slots_ - begin) * hidden, hidden);
-                rows.x.insert(rows.x.end(), row.begin(), row.end());
-                rows.places.push_back(i);
+            for (size_t t = begin; t < end; ++t) {
+                for (size_t slot = 0; slot < num_slots_; ++slot) {
+                    if (expert_at(t, slot) != static_cast<int32_t>(e)) continue;
+                    const auto row = std::span(input).subspan((t - begin) * hidden, hidden);
+                    rows.x.insert(rows.x.end(), row.begin(), row.end());
+                    rows.places.push_back(t * num_slots_ + slot);
+                }
             }
             if (rows.num_rows() == before) continue;
             rows.groups.push_back(
@@ -281,7 +278,7 @@ Result<> StreamedDecoder::combine(uint32_t layer) {
         const size_t count = std::min(step, text_->tokens.size() - first);
         for (size_t i = 0; i < count * num_slots_; ++i) {
             // The rows of masked slots were never written, or by an earlier layer.
-            if (slots_[first * num_slots_ + i] < 0) continue;
+            if (expert_at(first + i / num_slots_, i % num_slots_) < 0) continue;
             AFD_TRY(results_.read(first * num_slots_ + i,
                                   std::span(results).subspan(i * hidden, hidden)));
         }
@@ -348,7 +345,13 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
         }
     }
     for (size_t i = 1; i < num_tokens; ++i) {
-        if (i % text_->window != 0) surprises[i] = sums[i - 1].value() - wanted[i - 1];
+        if (i % text_->window == 0) continue;
+        surprises[i] = sums[i - 1].value() - wanted[i - 1];
+        if (std::isfinite(surprises[i])) continue;
+        return internal(
+            "the logits in window {} of the text, at position {}, are not finite; the model's "
+            "weights or activations overflow",
+            with(i / text_->window, (i - 1) % text_->window));
     }
     return {};
 }

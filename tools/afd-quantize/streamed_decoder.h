@@ -57,7 +57,8 @@ class StreamedDecoder {
 
     // -log of the probability that the model gives to each token, 0 for the first of each window.
     // `progress` is called with the share done. `ranges`, if given, become those of the text.
-    // Errors: of reading weights, of the files, kInternal when the router meets a NaN.
+    // Errors: of reading weights, of the files, kInternal when the router meets a NaN or a logit
+    // is not finite.
     Result<std::vector<double>> surprises(const std::function<void(double)>& progress,
                                           ChannelRanges* ranges);
 
@@ -77,7 +78,8 @@ class StreamedDecoder {
                               const model::KvCache& cache,
                               size_t first,
                               model::AttentionWorkspace& workspace);
-    void note_routing(const model::AttentionHalf& half, uint32_t layer);
+    // The logical expert of a token's slot; -1: none.
+    int32_t expert_at(size_t token, size_t slot) const;
     Result<> experts(uint32_t layer);
     Result<> expert_group(uint32_t layer, uint32_t first, uint32_t last);
     Result<> combine(uint32_t layer);
@@ -98,7 +100,6 @@ class StreamedDecoder {
     size_t num_slots_ = 0;
     std::vector<int32_t> topk_ids_;    // [tokens, top_k]
     std::vector<float> topk_weights_;  // [tokens, top_k]
-    std::vector<int32_t> slots_;       // [tokens, num_slots]: logical expert, -1: none.
 };
 
 }  // namespace afd
