@@ -7,17 +7,21 @@
 namespace afd::model {
 
 std::string safetensors_prefix(std::span<TensorPlace> tensors) {
-    // Ordered, so that equal tensors give equal bytes in the order of the caller.
+    // Ordered, so that equal tensors give equal bytes in the order of the caller. Appended to: a
+    // name that is set is looked for among all before it.
     auto header = nlohmann::ordered_json::object();
+    auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
+    members.reserve(tensors.size());
     uint64_t offset = 0;
     for (TensorPlace& tensor : tensors) {
         const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
         AFD_ASSERT(bytes.has_value(), "%s", tensor.name.c_str());
         tensor.begin = offset;
         tensor.end = offset += *bytes;
-        header[tensor.name] = {{"dtype", storage_type_name(tensor.dtype)},
-                               {"shape", tensor.shape},
-                               {"data_offsets", {tensor.begin, tensor.end}}};
+        nlohmann::ordered_json entry = {{"dtype", storage_type_name(tensor.dtype)},
+                                        {"shape", tensor.shape},
+                                        {"data_offsets", {tensor.begin, tensor.end}}};
+        members.emplace_back(tensor.name, std::move(entry));
     }
     std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     // Spaces up to a multiple of 8, so that the data of the first tensor is aligned.

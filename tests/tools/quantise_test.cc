@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -327,6 +328,37 @@ TEST(QuantisePlan, KnowsTheSizesBefore) {
     EXPECT_EQ(planned.kv_bytes_per_token, 3u * (32 + 8) * 2);
     // Attention in int8 takes less than in bf16.
     EXPECT_LT(planned.attention, serving_memory(files, {}).attention);
+}
+
+// Goal: what is written of as many tensors as the largest models have takes seconds; a look through
+// all that came before for each would be minutes. Oracle: the processor's time, and the texts.
+TEST(QuantisePlan, TellsOfManyTensorsInSeconds) {
+    constexpr size_t kTensors = 150'000;
+    std::vector<model::TensorPlace> places;
+    for (size_t i = 0; i < kTensors; ++i) {
+        places.push_back({.name = "model.layers." + std::to_string(i / 2'400) + ".mlp.experts." +
+                                  std::to_string(i % 2'400) + ".down_proj.weight",
+                          .dtype = model::StorageType::kU8,
+                          .shape = {2, 3}});
+    }
+    const std::clock_t begin = std::clock();
+    const std::string prefix = model::safetensors_prefix(places);
+    std::vector<PlannedTensor> tensors;
+    for (size_t i = 0; i < kTensors; ++i)
+        tensors.push_back({places[i], i < kTensors / 2 ? 0u : 1u});
+    const std::string index = index_text(tensors, 2);
+    EXPECT_LT(std::clock() - begin, 20 * CLOCKS_PER_SEC);
+
+    const auto header = nlohmann::json::parse(prefix.substr(8));
+    ASSERT_EQ(header.size(), kTensors);
+    EXPECT_EQ(header[places.back().name]["data_offsets"],
+              nlohmann::json({6 * (kTensors - 1), 6 * kTensors}));
+    EXPECT_LT(prefix.find(places[1].name + "\""), prefix.find(places[2].name + "\"")) << "in order";
+    const auto parsed = nlohmann::json::parse(index);
+    EXPECT_EQ(parsed["metadata"]["total_size"], 6 * kTensors);
+    ASSERT_EQ(parsed["weight_map"].size(), kTensors);
+    EXPECT_EQ(parsed["weight_map"][places.front().name], "model-00001.safetensors");
+    EXPECT_EQ(parsed["weight_map"][places.back().name], "model-00002.safetensors");
 }
 
 // Three parts in bf16 each, where one was (model/checkpoint/router_tensors.h).

@@ -226,18 +226,26 @@ void QuantisePlan::lay_out(uint64_t shard_bytes) {
     }
 }
 
-std::string QuantisePlan::shard_name(size_t shard) const {
-    return num_shards() == 1 ? "model.safetensors"
-                             : fmt::format("model-{:05}.safetensors", shard + 1);
+std::string shard_name(size_t shard, size_t num_shards) {
+    return num_shards == 1 ? "model.safetensors"
+                           : fmt::format("model-{:05}.safetensors", shard + 1);
 }
 
-std::string QuantisePlan::index_text() const {
-    if (num_shards() == 1) return "";
-    nlohmann::ordered_json index;
-    index["metadata"] = {{"total_size", result_bytes()}};
-    for (const PlannedTensor& tensor : tensors_) {
-        index["weight_map"][tensor.place.name] = shard_name(tensor.shard);
+std::string index_text(std::span<const PlannedTensor> tensors, size_t num_shards) {
+    if (num_shards == 1) return "";
+    using Json = nlohmann::ordered_json;
+    uint64_t total_bytes = 0;
+    Json weight_map = Json::object();
+    // Appended to: a name that is set is looked for among all before it.
+    auto& members = weight_map.get_ref<Json::object_t&>();
+    members.reserve(tensors.size());
+    for (const PlannedTensor& tensor : tensors) {
+        total_bytes += tensor.place.end - tensor.place.begin;
+        members.emplace_back(tensor.place.name, shard_name(tensor.shard, num_shards));
     }
+    Json index;
+    index["metadata"] = {{"total_size", total_bytes}};
+    index["weight_map"] = std::move(weight_map);
     return index.dump(2) + "\n";
 }
 

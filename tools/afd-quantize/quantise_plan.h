@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,12 @@ struct PlannedTensor {
     model::TensorPlace place;
     size_t shard = 0;
 };
+
+// "model.safetensors", or "model-00001.safetensors" of several.
+std::string shard_name(size_t shard, size_t num_shards);
+
+// model.safetensors.index.json; empty for a single file.
+std::string index_text(std::span<const PlannedTensor> tensors, size_t num_shards);
 
 // A matrix of the source and the tensors that its quantised form takes. They are numbers of
 // QuantisePlan::tensors.
@@ -67,13 +74,11 @@ class QuantisePlan {
     const std::vector<PlannedTensor>& tensors() const { return tensors_; }
 
     size_t num_shards() const { return prefixes_.size(); }
-    // "model.safetensors", or "model-00001.safetensors" of several.
-    std::string shard_name(size_t shard) const;
+    std::string shard_name(size_t shard) const { return afd::shard_name(shard, num_shards()); }
     // What the shard begins with, and its size.
     const std::string& shard_prefix(size_t shard) const { return prefixes_[shard]; }
     uint64_t shard_bytes(size_t shard) const { return sizes_[shard]; }
-    // model.safetensors.index.json; empty for a single file.
-    std::string index_text() const;
+    std::string index_text() const { return afd::index_text(tensors_, num_shards()); }
 
     // As written: experts that were in fp8 may have stayed.
     const model::QuantisationConfig& formats() const { return formats_; }
