@@ -2,15 +2,19 @@
 #include "model/safetensors/whole_file.h"
 
 #include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "model/safetensors/file_error.h"
+#include "proto/check.h"
 
 namespace afd::model {
 namespace {
@@ -19,6 +23,8 @@ namespace fs = std::filesystem;
 
 // As the kernel has it.
 constexpr int kLinksMax = 40;
+// Of 2^32, each taken by a process that was killed.
+constexpr int kNamesMax = 100;
 
 // Writes the names in the folder of `path` to the disk: they are what a rename changes. A file
 // system that cannot do it has done what it can.
@@ -59,13 +65,29 @@ Result<WholeFile> WholeFile::create(const std::string& path) {
         if (error) break;
         place = (fs::path(place).parent_path() / target).string();
     }
-    // With the process' id: two that write the same file do not write into one.
-    WholeFile file(place, is_beside ? place + "." + std::to_string(::getpid()) + ".tmp" : place);
-    if (is_beside) ::unlink(file.written_.c_str());
-    const int flags = is_beside ? O_CREAT | O_EXCL | O_NOFOLLOW : 0;
-    file.fd_ = ::open(file.written_.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666);
+    WholeFile file(place, place);
+    if (is_beside) {
+        file.open_beside();
+    } else {
+        file.fd_ = ::open(place.c_str(), O_WRONLY | O_CLOEXEC);
+    }
     if (file.fd_ < 0) return file.failure("cannot be written");
     return file;
+}
+
+// Under a name that nobody else has: two that write the same file do not write into one, be they in
+// one process or in two containers, where they may have the same id. Not mkstemp(): the mode is to
+// be that of any new file.
+void WholeFile::open_beside() {
+    for (int i = 0; i < kNamesMax; ++i) {
+        uint32_t random = 0;
+        const ssize_t size = ::getrandom(&random, sizeof(random), 0);
+        AFD_ASSERT(size == sizeof(random), "getrandom gave %zd bytes", size);
+        written_ = fmt::format("{}.{:08x}.tmp", path_, random);
+        const int flags = O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL | O_NOFOLLOW;
+        fd_ = ::open(written_.c_str(), flags, 0666);
+        if (fd_ >= 0 || errno != EEXIST) return;
+    }
 }
 
 Result<> WholeFile::write(std::span<const std::byte> bytes) {

@@ -4,7 +4,7 @@
 // WholeFile: a file that is there whole or not at all. It is written beside its place, and takes it
 // when everything is on the disk; whatever was there before stays until then, and stays when the
 // writing fails. The new file has the mode of any new file: the folder must be writable, the old
-// file need not be. A process that is killed leaves `path`.PID.tmp.
+// file need not be. A process that is killed leaves a file `path`.RANDOM.tmp.
 //
 // Made before the work whose result it is to hold: a place that cannot be written shows at once.
 
@@ -39,6 +39,7 @@ class WholeFile {
     WholeFile(std::string path, std::string written) noexcept
         : path_(std::move(path)), written_(std::move(written)) {}
     bool is_beside() const { return written_ != path_; }
+    void open_beside();
     Error failure(const char* what) const;
 
     std::string path_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -73,6 +74,35 @@ TEST(WholeFile, TakesItsPlaceWhenItIsComplete) {
     }
     EXPECT_EQ(text_of(path), "a new text");
     EXPECT_THAT(names_in(directory.path()), ElementsAre("out"));
+}
+
+// As in two containers that share a volume, whose processes may have the same id. Oracle: whoever
+// comes last has the place, with all of its own bytes and none of the other's.
+TEST(WholeFile, TwoOfOnePathDoNotMeet) {
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path("out");
+    auto first = WholeFile::create(path);
+    ASSERT_TRUE(first.ok()) << first.error().message;
+    ASSERT_TRUE(first.value().write(bytes_of("the first, ")).ok());
+    auto second = WholeFile::create(path);
+    ASSERT_TRUE(second.ok()) << second.error().message;
+    ASSERT_TRUE(second.value().write(bytes_of("the second, ")).ok());
+    ASSERT_TRUE(first.value().write(bytes_of("whole")).ok());
+    ASSERT_TRUE(first.value().commit().ok());
+    EXPECT_EQ(text_of(path), "the first, whole");
+    ASSERT_TRUE(second.value().write(bytes_of("whole")).ok());
+    ASSERT_TRUE(second.value().commit().ok());
+    EXPECT_EQ(text_of(path), "the second, whole");
+    EXPECT_THAT(names_in(directory.path()), ElementsAre("out"));
+}
+
+TEST(WholeFile, HasTheModeOfAnyNewFile) {
+    const test::TemporaryDirectory directory;
+    const mode_t before = ::umask(027);
+    const auto written = write_whole_file(directory.path("out"), bytes_of("text"));
+    ::umask(before);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    EXPECT_EQ(fs::status(directory.path("out")).permissions(), fs::perms(0640));
 }
 
 TEST(WholeFile, LeavesWhatWasThereIfItIsNotCommitted) {
