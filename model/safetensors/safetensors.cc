@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "model/json/json_document.h"
+#include "model/safetensors/file_error.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -185,12 +186,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     SafetensorsFile file;
     file.path_ = path;
     file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file.fd_ < 0) {
-        const Code code = errno == EACCES   ? Code::kPermissionDenied
-                          : errno == ENOENT ? Code::kNotFound
-                                            : Code::kUnavailable;
-        return Error{code, path + ": " + std::strerror(errno)};
-    }
+    if (file.fd_ < 0) return Error{file_error_code(errno), path + ": " + std::strerror(errno)};
     struct stat status {};
     if (::fstat(file.fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
         return data_loss("{}: not a regular file", with(path));

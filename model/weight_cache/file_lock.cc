@@ -8,14 +8,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "model/safetensors/file_error.h"
+
 namespace afd::model {
 namespace {
 
 Error failure(const std::string& path, const char* what, int error) {
-    const Code code = error == EACCES || error == EPERM || error == EROFS ? Code::kPermissionDenied
-                      : error == ENOSPC || error == EDQUOT                ? Code::kResourceExhausted
-                                                                          : Code::kUnavailable;
-    return Error{code, path + ": " + what + ": " + std::strerror(error)};
+    return Error{file_error_code(error), path + ": " + what + ": " + std::strerror(error)};
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace afd::model {
 class FileLock {
   public:
     // Creates the file where it is missing. Nothing if another process (or another FileLock of this
-    // one) holds it. Errors: kPermissionDenied, kResourceExhausted, kUnavailable.
+    // one) holds it. Errors: those of file_error_code().
     static Result<std::optional<FileLock>> try_acquire(const std::string& path);
 
     FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -8,15 +8,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "model/safetensors/file_error.h"
+
 namespace afd::model {
 namespace {
 
 Error failure(const std::string& path, const char* what) {
     const int error = errno;
-    const Code code = error == EACCES || error == EPERM || error == EROFS ? Code::kPermissionDenied
-                      : error == ENOSPC || error == EDQUOT                ? Code::kResourceExhausted
-                      : error == ENOTDIR                                  ? Code::kInvalidArgument
-                                                                          : Code::kUnavailable;
+    const Code code = error == ENOTDIR ? Code::kInvalidArgument : file_error_code(error);
     return Error{code,
                  path + ": " + what + ": " + std::strerror(error) +
                      "; set weight_cache to a directory of yours, or to off"};

@@ -35,7 +35,7 @@ class WeightCache {
 
     // Uses `directory`, created with its parents (0700) where it is missing; empty: off.
     // Errors: kPermissionDenied (another's, or writable for others: says how to mend it),
-    // kInvalidArgument (not a directory), kUnavailable.
+    // kInvalidArgument (not a directory), and the others of file_error_code().
     static Result<WeightCache> open(const std::string& directory);
 
     bool is_on() const { return !directory_.empty(); }

@@ -21,6 +21,7 @@
 
 #include "model/decoder/expert_weights.h"
 #include "model/family/model_files.h"
+#include "tests/file_size_limit.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 #include "tests/tools/small_quantise.h"
@@ -29,6 +30,7 @@
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
+#include "tools/afd-quantize/result_files.h"
 #include "tools/afd-quantize/serving_memory.h"
 #include "tools/afd-quantize/streamed_decoder.h"
 #include "tools/afd-quantize/text_sample.h"
@@ -140,6 +142,24 @@ TEST(Quantise, CopiesOfReadOnlyFilesAreWritable) {
     EXPECT_EQ(contents(out)["tokenizer.json"], "{}");
     EXPECT_EQ(fs::status(out + "/tokenizer.json").permissions() & fs::perms::owner_write,
               fs::perms::owner_write);
+}
+
+// Goal: a result that there is no room for is refused before the work, with what it takes. Method:
+// a limit of the process' files, which is an error of its own beside that of a full disk.
+TEST(ResultFiles, SayHowMuchIsNeededWhereThereIsNoRoom) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    model::CheckpointBuilder(model::small_config()).write(source.path());
+    const auto files = model::ModelFiles::open(source.path()).value();
+    const auto plan = QuantisePlan::make(files, kSmoothInt8).value();
+    const test::FileSizeLimit limit(1000);
+    const auto made = ResultFiles::open(plan, target.path(), false);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, Code::kResourceExhausted);
+    EXPECT_EQ(made.error().message,
+              target.path("model.safetensors") +
+                  ": writing: File too large; the weights need 0.0 GiB in all. Free as much, raise "
+                  "the limit of your files, or give --out a place on another disk");
 }
 
 TEST(ResultDirectory, IsOfOneJobAndOneProcess) {

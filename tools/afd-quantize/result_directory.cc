@@ -15,6 +15,7 @@
 #include <span>
 #include <utility>
 
+#include "model/safetensors/file_error.h"
 #include "model/safetensors/safetensors_writer.h"
 #include "model/safetensors/whole_file.h"
 
@@ -63,7 +64,8 @@ Result<> make_folder(const std::string& path) {
     std::error_code error;
     fs::create_directories(path, error);
     if (!error) return {};
-    return Error{Code::kPermissionDenied, path + ": cannot be created: " + error.message()};
+    return Error{model::file_error_code(error.value()),
+                 path + ": cannot be created: " + error.message()};
 }
 
 // What a run that was killed was writing (model/safetensors/whole_file.h). REQUIRES: the lock.

@@ -23,7 +23,7 @@ class ResultDirectory {
     // Makes the directory, or takes up the one that an interrupted `job` left. `job` is a line
     // that says what decides about the bytes of the result.
     // Errors: kAlreadyExists (it holds something else, or another job's beginnings; says which),
-    // kFailedPrecondition (another process is at it), kPermissionDenied, kUnavailable.
+    // kFailedPrecondition (another process is at it), and those of model::file_error_code().
     static Result<ResultDirectory> open(const std::string& path, const std::string& job);
 
     const std::string& path() const { return path_; }

@@ -9,16 +9,14 @@
 #include <cerrno>
 #include <cstring>
 
+#include "model/safetensors/file_error.h"
 #include "proto/check.h"
 
 namespace afd {
 namespace {
 
 Error failure(const std::string& path, int error) {
-    const Code code = error == EACCES   ? Code::kPermissionDenied
-                      : error == ENOSPC ? Code::kResourceExhausted
-                                        : Code::kUnavailable;
-    return Error{code, path + ": writing: " + std::strerror(error)};
+    return Error{model::file_error_code(error), path + ": writing: " + std::strerror(error)};
 }
 
 bool is_of_size(const std::string& path, uint64_t bytes) {
@@ -79,15 +77,15 @@ Result<> ResultFiles::make(size_t shard, const std::string& path) {
     const int problem = ::ftruncate(fds_[shard], 0) != 0
                             ? errno
                             : ::posix_fallocate(fds_[shard], 0, static_cast<off_t>(bytes));
-    if (problem == ENOSPC) {
-        return Error{Code::kResourceExhausted,
-                     fmt::format("{}: the disk is full; the weights need {:.1f} GiB in all. Free "
-                                 "as much, or give --out a place on another disk",
-                                 path,
-                                 static_cast<double>(plan_->result_bytes()) / (1u << 30))};
+    if (problem == 0) return {};
+    Error error = failure(path, problem);
+    if (error.code == Code::kResourceExhausted) {
+        error.message += fmt::format(
+            "; the weights need {:.1f} GiB in all. Free as much, raise the limit of your files, or "
+            "give --out a place on another disk",
+            static_cast<double>(plan_->result_bytes()) / (1u << 30));
     }
-    if (problem != 0) return failure(path, problem);
-    return {};
+    return error;
 }
 
 Result<> ResultFiles::write(size_t tensor,

@@ -22,7 +22,7 @@ class ResultFiles {
 
     // Makes the files in full size and empty, so that a full disk shows now; or, `goes_on`, takes
     // up those that are there. REQUIRES: plan outlives this; `goes_on`: exist().
-    // Errors: kPermissionDenied, kResourceExhausted (says how much is needed), kUnavailable.
+    // Errors: those of model::file_error_code(); kResourceExhausted says how much is needed.
     static Result<ResultFiles> open(const QuantisePlan& plan,
                                     const std::string& directory,
                                     bool goes_on);

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "model/safetensors/file_error.h"
+
 namespace afd {
 
 Result<RowFile> RowFile::create(const std::string& directory, size_t row_bytes) {
@@ -24,10 +26,7 @@ RowFile::~RowFile() {
 }
 
 Error RowFile::failure(const char* what, int error) const {
-    const Code code = error == EACCES   ? Code::kPermissionDenied
-                      : error == ENOSPC ? Code::kResourceExhausted
-                                        : Code::kUnavailable;
-    return Error{code,
+    return Error{model::file_error_code(error),
                  directory_ + ": " + what + " for intermediate rows: " + std::strerror(error)};
 }
 

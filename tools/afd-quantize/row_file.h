@@ -17,7 +17,7 @@ namespace afd {
 
 class RowFile {
   public:
-    // In `directory`. Errors: kPermissionDenied, kResourceExhausted, kUnavailable.
+    // In `directory`. Errors: those of model::file_error_code().
     static Result<RowFile> create(const std::string& directory, size_t row_bytes);
 
     RowFile(RowFile&& other) noexcept

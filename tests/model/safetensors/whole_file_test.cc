@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -15,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/file_size_limit.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::model {
@@ -40,26 +39,6 @@ std::vector<std::string> names_in(const std::string& directory) {
     }
     return names;
 }
-
-// No file of this process grows beyond so many bytes: a disk that is full, also for root.
-class FileSizeLimit {
-  public:
-    explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
-        ::getrlimit(RLIMIT_FSIZE, &before_);
-        const rlimit limit{bytes, before_.rlim_max};
-        ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    ~FileSizeLimit() {
-        ::setrlimit(RLIMIT_FSIZE, &before_);
-        ::signal(SIGXFSZ, handler_);
-    }
-    FileSizeLimit(const FileSizeLimit&) = delete;
-    FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
-  private:
-    rlimit before_{};
-    sighandler_t handler_;
-};
 
 TEST(WholeFile, TakesItsPlaceWhenItIsComplete) {
     const test::TemporaryDirectory directory;
@@ -122,7 +101,7 @@ TEST(WholeFile, LeavesWhatWasThereIfTheDiskIsFull) {
     const std::string path = directory.write("out", "old");
     Result<> written;
     {
-        const FileSizeLimit limit(10);
+        const test::FileSizeLimit limit(10);
         written = write_whole_file(path, bytes_of(std::string(100, 'x')));
     }
     ASSERT_FALSE(written.ok());
