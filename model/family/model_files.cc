@@ -181,14 +181,14 @@ std::string ModelFiles::unused_text() const {
 Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype kv) {
     ModelFiles files;
     files.directory_ = directory;
-    AFD_ASSIGN(const std::string text, read_config_text(directory));
-    AFD_ASSIGN(files.config_, read_model_config(text, directory, kv));
+    AFD_ASSIGN(files.config_text_, read_config_text(directory));
+    AFD_ASSIGN(files.config_, read_model_config(files.config_text_, directory, kv));
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
     AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
     files.tensors_.set_form(files.config_.form);
     settle_expert_formats(files.tensors_, files.config_);
     // The text as it stands, so that a change of any key is another model.
-    AFD_ASSIGN(files.weights_identity_, compute_identity(text, files.tensors_));
+    AFD_ASSIGN(files.weights_identity_, compute_identity(files.config_text_, files.tensors_));
     files.identity_ = files.weights_identity_;
     if (kv != ops::KvDtype::kInt8Channel) return files;
     TensorStore scales;

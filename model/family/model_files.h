@@ -44,6 +44,8 @@ class ModelFiles {
 
     const std::string& directory() const { return directory_; }
     const ModelConfig& config() const { return config_; }
+    // config.json as it was read.
+    const std::string& config_text() const { return config_text_; }
     const GenerationConfig& generation() const { return generation_; }
     const TensorStore& tensors() const { return tensors_; }
 
@@ -62,6 +64,7 @@ class ModelFiles {
     ModelFiles() = default;
 
     std::string directory_;
+    std::string config_text_;
     ModelConfig config_;
     GenerationConfig generation_;
     TensorStore tensors_;

@@ -6,6 +6,7 @@ leaves no trace. Method: wrong places and texts, given beside right ones that wo
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,14 @@ class RefusedAtOnce(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
+        self.model = MODEL
         self.text = self.folder / "text"
         self.text.write_text("Once upon a time there was a little dog. " * 50)
 
     def assert_refused(self, said: str, *options: str | pathlib.Path, code: int = 1,
                        **environment: str) -> None:
         before = sorted(self.folder.iterdir())
-        done = subprocess.run([AFD_QUANTIZE, MODEL, *options], capture_output=True, text=True,
+        done = subprocess.run([AFD_QUANTIZE, self.model, *options], capture_output=True, text=True,
                               check=False, timeout=60, env={**os.environ, **environment})
         self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
         self.assertEqual(done.stderr, f"afd-quantize: {said}\n")
@@ -60,6 +62,14 @@ class RefusedAtOnce(unittest.TestCase):
                                     "--validate", text, "--out", out)
         self.assert_refused(f"{self.folder}/no: No such file or directory", "--experts", "int8",
                             "--validate", self.folder / "no", "--out", out)
+
+    def test_a_file_beside_the_weights_that_cannot_be_copied(self) -> None:
+        # Not one without permissions: root may read it.
+        self.model = str(self.folder / "model")
+        shutil.copytree(MODEL, self.model)
+        os.mkfifo(f"{self.model}/LICENSE")
+        self.assert_refused(f"{self.model}/LICENSE: not a regular file", "--experts", "int8",
+                            "--out", self.folder / "out")
 
     def test_a_text_without_tokens(self) -> None:
         empty = self.folder / "empty"

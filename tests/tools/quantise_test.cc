@@ -128,6 +128,28 @@ TEST(Quantise, BeginsAnewWhereAShardWasRemoved) {
     EXPECT_EQ(contents(killed), contents(target.path("whole")));
 }
 
+// Goal: a result is of the checkpoint that the run began with. Method: another revision comes while
+// it works. Oracle: the result without that.
+TEST(Quantise, TakesNothingThatCameMeanwhile) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    model::CheckpointBuilder(model::small_config()).write(source.path());
+    source.write("tokenizer.json", "{}");
+    source.write("LICENSE", "to serve");
+    ops::SerialParallel serial;
+    ASSERT_TRUE(quantise(source.path(), target.path("whole"), kSmoothInt8, serial).ok());
+    const auto made =
+        quantise(source.path(), target.path("made"), kSmoothInt8, serial, [&](uint64_t) {
+            nlohmann::json config = model::small_config();
+            config["rms_norm_eps"] = 1e-3;
+            source.write("config.json", config.dump());
+            source.write("tokenizer.json", R"({"model": null})");
+            fs::remove(source.path("LICENSE"));
+        });
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(contents(target.path("made")), contents(target.path("whole")));
+}
+
 // Goal: a run that was interrupted behind the tokenizer can write it again. Oracle: the mode of the
 // copy, since root may write in spite of it.
 TEST(Quantise, CopiesOfReadOnlyFilesAreWritable) {
@@ -273,7 +295,14 @@ TEST(Quantise, NeedsMemoryForAPartOfTheModelOnly) {
         auto directory = ResultDirectory::open(target.path("out"), "job");
         if (!directory.ok()) ::_exit(4);
         const auto made = quantise_checkpoint(
-            files.value(), kSmoothInt8, directory.value(), serial, [](uint64_t) {}, {}, ranges);
+            files.value(),
+            kSmoothInt8,
+            CompanionFiles(),
+            directory.value(),
+            serial,
+            [](uint64_t) {},
+            {},
+            ranges);
         if (!made.ok()) ::_exit(5);
         const uint64_t taken = status_bytes("VmHWM") - before;
         std::ofstream(target.path("taken")) << taken;

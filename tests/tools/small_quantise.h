@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model/family/model_files.h"
+#include "tools/afd-quantize/companion_files.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
@@ -36,11 +37,13 @@ inline Result<QuantiseResult> quantise(
     ops::Parallel& parallel,
     const std::function<void(uint64_t)>& progress = [](uint64_t) {}) {
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(from));
+    AFD_ASSIGN(const CompanionFiles companions, CompanionFiles::read(from));
     AFD_ASSIGN(ResultDirectory directory,
                ResultDirectory::open(to, describe_job(files, wanted, "", 30'000)));
     AFD_ASSIGN(const QuantiseResult result,
                quantise_checkpoint(files,
                                    wanted,
+                                   companions,
                                    directory,
                                    parallel,
                                    progress,

@@ -26,6 +26,7 @@
 #include "ops/format/kv_dtype.h"
 #include "proto/usage_error.h"
 #include "threads/thread_pool.h"
+#include "tools/afd-quantize/companion_files.h"
 #include "tools/afd-quantize/kv_scales.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
@@ -347,6 +348,7 @@ Result<> run(const Options& options) {
     // Before the work, so that what cannot be done shows at once.
     AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
     AFD_ASSIGN(const Texts texts, read_texts(options, files.config()));
+    AFD_ASSIGN(const CompanionFiles companions, CompanionFiles::read(options.model_dir));
     const std::string job =
         describe_job(files, wanted, texts.smooth ? texts.smooth->hash : std::string());
     AFD_ASSIGN(ResultDirectory directory, ResultDirectory::open(options.out, job));
@@ -366,6 +368,7 @@ Result<> run(const Options& options) {
                quantise_checkpoint(
                    files,
                    wanted,
+                   companions,
                    directory,
                    parallel,
                    [&](uint64_t bytes) { progress.show(static_cast<double>(bytes) / total); },

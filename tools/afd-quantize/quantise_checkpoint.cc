@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,7 +14,6 @@
 
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/stored_matrix.h"
-#include "model/json/json_document.h"
 #include "model/safetensors/whole_file.h"
 #include "ops/format/weight_format.h"
 #include "tools/afd-quantize/result_files.h"
@@ -33,22 +30,6 @@ constexpr int kRevision = 4;
 
 // A task reads about so much as bf16; with what it makes of it a thread takes a few times as much.
 constexpr uint64_t kTaskBytes = uint64_t{2} << 20;
-
-// What a checkpoint may hold besides weights and config.json.
-constexpr const char* kCompanions[] = {"generation_config.json",
-                                       "tokenizer.json",
-                                       "tokenizer_config.json",
-                                       "special_tokens_map.json",
-                                       "added_tokens.json",
-                                       "vocab.json",
-                                       "merges.txt",
-                                       "tokenizer.model",
-                                       "tiktoken.model",
-                                       "chat_template.jinja",
-                                       "chat_template.json",
-                                       "LICENSE"};
-
-constexpr size_t kCompanionBytesMax = size_t{1} << 30;
 
 // Some rows of a matrix, or some bytes of a tensor to copy.
 struct Part {
@@ -188,27 +169,12 @@ Result<> write_text(const std::string& path, const std::string& text) {
     return model::write_whole_file(path, std::as_bytes(std::span(text)));
 }
 
-// As new files: with the source's mode an interrupted run could not replace one that is read-only.
-Result<> copy_companions(const std::string& from, const std::string& to) {
-    for (const char* name : kCompanions) {
-        const std::string source = from + "/" + name;
-        std::error_code error;
-        if (!fs::exists(source, error)) continue;
-        AFD_ASSIGN(const std::string text, model::read_text_file(source, kCompanionBytesMax));
-        AFD_TRY(write_text(to + "/" + name, text));
-    }
-    return {};
-}
-
-Result<> write_config(const std::string& from,
+// That of the source, which may have another text by now, with what its weights have become.
+Result<> write_config(const model::ModelFiles& files,
                       const std::string& to,
                       const model::QuantisationConfig& wanted) {
-    std::ifstream source(from + "/config.json");
-    const std::string text{std::istreambuf_iterator<char>(source), {}};
-    auto config = nlohmann::ordered_json::parse(text, nullptr, false);
-    if (!config.is_object()) {
-        return Error{Code::kDataLoss, from + "/config.json: changed while it was read"};
-    }
+    auto config = nlohmann::ordered_json::parse(files.config_text(), nullptr, false);
+    AFD_ASSERT(config.is_object(), "a configuration of %zu bytes", files.config_text().size());
     config["quantization_config"] = {{"quant_method", "afd"},
                                      {"experts", ops::name_of(wanted.experts)},
                                      {"attention", ops::name_of(wanted.attention)}};
@@ -254,6 +220,7 @@ std::string describe_job(const model::ModelFiles& files,
 
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const model::QuantisationConfig& wanted,
+                                           const CompanionFiles& companions,
                                            ResultDirectory& directory,
                                            ops::Parallel& parallel,
                                            const std::function<void(uint64_t)>& progress,
@@ -271,6 +238,7 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
     // Before the shards are emptied: who is interrupted now must not be gone on with.
     if (!goes_on) AFD_TRY(begin_anew(directory));
     AFD_ASSIGN(const ResultFiles results, ResultFiles::open(plan, directory.path(), goes_on));
+    AFD_TRY(companions.write(directory.path()));
     Quantiser quantiser(files, ranges, results, parallel);
     uint64_t bytes_done = 0;
     size_t done = 0;
@@ -289,8 +257,7 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
     if (const std::string index = plan.index_text(); !index.empty()) {
         AFD_TRY(write_text(directory.path() + "/model.safetensors.index.json", index));
     }
-    AFD_TRY(copy_companions(files.directory(), directory.path()));
-    AFD_TRY(write_config(files.directory(), directory.path(), plan.formats()));
+    AFD_TRY(write_config(files, directory.path(), plan.formats()));
     return QuantiseResult{.formats = plan.formats(),
                           .bytes_before = files.tensors().total_bytes(),
                           .bytes_after = plan.result_bytes()};

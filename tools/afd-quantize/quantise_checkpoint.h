@@ -24,6 +24,7 @@
 #include "model/family/model_files.h"
 #include "ops/tensor/parallel.h"
 #include "proto/status.h"
+#include "tools/afd-quantize/companion_files.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/smooth_columns.h"
@@ -50,14 +51,14 @@ struct QuantiseLimits {
 };
 
 // Goes on where an interrupted run of the same job ended; the result has the same bytes as without
-// an interruption. config.json is written last, so an unfinished result does not load. What is to
-// be done with the result comes before ResultDirectory::finish(), so that it can be gone on with,
-// too.
-// `progress` is called with the bytes of the source that are done, now and then. `ranges` are for
-// wanted.smooth.
-// Errors: those of QuantisePlan::make(), of reading (naming the tensor) and of writing.
+// an interruption. `companions` are written first and config.json last, so an unfinished result
+// does not load. What is to be done with the result comes before ResultDirectory::finish(), so that
+// it can be gone on with, too. `progress` is called with the bytes of the source that are done, now
+// and then. `ranges` are for wanted.smooth. Errors: those of QuantisePlan::make(), of reading
+// (naming the tensor) and of writing.
 Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const model::QuantisationConfig& wanted,
+                                           const CompanionFiles& companions,
                                            ResultDirectory& directory,
                                            ops::Parallel& parallel,
                                            const std::function<void(uint64_t)>& progress,

@@ -60,6 +60,7 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
             auto directory = ResultDirectory::open(path, "a job").value();
             const auto made = quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
                                                   {.experts = GetParam()},
+                                                  CompanionFiles(),
                                                   directory,
                                                   serial_,
                                                   [](uint64_t) {});

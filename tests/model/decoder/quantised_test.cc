@@ -44,6 +44,7 @@ class QuantisedCheckpoint {
         const auto made = quantise_checkpoint(
             ModelFiles::open(source_.path()).value(),
             quantisation,
+            CompanionFiles(),
             directory,
             threads,
             [](uint64_t) {},
@@ -261,8 +262,12 @@ ModelFiles quantised_files(const test::TemporaryDirectory& source,
     threads::ThreadPool threads(2);
     const std::string path = target.path() + "/model";
     auto directory = ResultDirectory::open(path, "a job").value();
-    const auto made = quantise_checkpoint(
-        ModelFiles::open(source.path()).value(), wanted, directory, threads, [](uint64_t) {});
+    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                          wanted,
+                                          CompanionFiles(),
+                                          directory,
+                                          threads,
+                                          [](uint64_t) {});
     EXPECT_TRUE(made.ok()) << made.error().message;
     EXPECT_TRUE(directory.finish().ok());
     return ModelFiles::open(path).value();
@@ -358,6 +363,7 @@ TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
     auto directory = ResultDirectory::open(target.path(), "a job").value();
     const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
                                           {.experts = ops::WeightFormat::kInt8},
+                                          CompanionFiles(),
                                           directory,
                                           serial,
                                           [](uint64_t) {});
@@ -377,6 +383,7 @@ TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
     auto directory = ResultDirectory::open(target.path(), "a job").value();
     const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
                                           {.experts = ops::WeightFormat::kInt4Group32},
+                                          CompanionFiles(),
                                           directory,
                                           serial,
                                           [](uint64_t) {});
