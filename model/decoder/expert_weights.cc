@@ -59,15 +59,18 @@ class CachedLoad {
         for (const auto& [layer, slots] : layers_) {
             checks_all_ = checks_all_ || cache_.is_condemned(layer);
         }
+        auto outcome = Outcome::kBusy;
         for (const auto& [layer, slots] : layers_) {
-            if (!take(layer, slots, out_.report.num_mapped)) left_.emplace(layer, slots);
+            const Outcome mapped = map(layer, slots, out_.report.num_mapped);
+            if (mapped == Outcome::kGiveUp) outcome = mapped;
+            if (mapped != Outcome::kMapped) left_.emplace(layer, slots);
         }
         auto deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
-        while (!left_.empty() && !is_given_up_) {
-            AFD_ASSIGN(const bool is_moving, sweep());
+        while (!left_.empty() && outcome != Outcome::kGiveUp) {
+            AFD_ASSIGN(outcome, sweep());
             // The deadline is one for standing still. Another process that packs may take as long
             // as it needs; only one that is stopped, or a disk that hangs, is waited for in vain.
-            if (is_moving || others_move()) {
+            if (outcome == Outcome::kMapped || others_move()) {
                 deadline = Clock::now() + std::chrono::milliseconds(wait_ms);
             } else if (Clock::now() >= deadline) {
                 warn("another process has packed layer " + std::to_string(left_.begin()->first) +
@@ -75,7 +78,7 @@ class CachedLoad {
                      " ms without getting on");
                 break;
             }
-            if (!is_moving) ::poll(nullptr, 0, kPollMs);
+            if (outcome == Outcome::kBusy) ::poll(nullptr, 0, kPollMs);
         }
         return {};
     }
@@ -83,17 +86,20 @@ class CachedLoad {
     const SlotsByLayer& left() const { return left_; }
 
   private:
-    // Maps a layer's file; false if there is no good one.
-    bool take(uint32_t layer, const LayerSlots& slots, size_t& counter) {
+    enum class Outcome {
+        kMapped,
+        kPack,    // There is no good file.
+        kBusy,    // Another process is packing.
+        kGiveUp,  // The cache is of no use to this process; the report says why.
+    };
+
+    // A layer's file, if there is a good one: else kPack or kGiveUp.
+    Outcome map(uint32_t layer, const LayerSlots& slots, size_t& counter) {
         auto file = cache_.map(layer);
-        Result<> checked;
-        if (file.ok() && checks_all_) {
-            checked = ExpertCache::verify(file.value(), slots.experts, parallel_);
-        }
-        if (!file.ok() || !checked.ok()) {
-            const Error& error = file.ok() ? checked.error() : file.error();
-            if (error.code != Code::kNotFound) warn(error.message + "; packing again");
-            return false;
+        if (!file.ok()) return without_file(file.error());
+        if (checks_all_) {
+            const Result<> checked = ExpertCache::verify(file.value(), slots.experts, parallel_);
+            if (!checked.ok()) return without_file(checked.error());
         }
         std::vector<MappedExperts::Place> places;
         for (size_t i = 0; i < slots.experts.size(); ++i) {
@@ -104,43 +110,47 @@ class CachedLoad {
         }
         out_.mapped->add(std::move(file).value(), places);
         ++counter;
-        return true;
+        return Outcome::kMapped;
     }
 
-    // Packs the layers that nobody else is packing. Returns whether there was one.
-    Result<bool> sweep() {
-        bool is_moving = false;
-        for (auto at = left_.begin(); at != left_.end() && !is_given_up_;) {
-            AFD_ASSIGN(const bool is_done, pack_or_map(at->first, at->second));
-            is_moving = is_moving || is_done;
-            at = is_done ? left_.erase(at) : std::next(at);
+    Outcome without_file(const Error& error) {
+        if (error.code == Code::kNotFound) return Outcome::kPack;
+        if (error.code != Code::kDataLoss && error.code != Code::kFailedPrecondition) {
+            // Of this process and not of the file, which serves others, and may serve it next time.
+            return give_up(error);
         }
-        return is_moving;
+        warn(error.message + "; packing again");
+        return Outcome::kPack;
     }
 
-    Result<bool> pack_or_map(uint32_t layer, const LayerSlots& slots) {
+    // A step for each layer that is left. kMapped: one or more have come; kBusy: others have all.
+    Result<Outcome> sweep() {
+        auto sum = Outcome::kBusy;
+        for (auto at = left_.begin(); at != left_.end();) {
+            AFD_ASSIGN(const Outcome outcome, step(at->first, at->second));
+            if (outcome == Outcome::kGiveUp) return outcome;
+            if (outcome == Outcome::kMapped) sum = outcome;
+            at = outcome == Outcome::kMapped ? left_.erase(at) : std::next(at);
+        }
+        return sum;
+    }
+
+    // Packs the layer, if nobody else is at it, and maps it.
+    Result<Outcome> step(uint32_t layer, const LayerSlots& slots) {
         auto lock = cache_.try_lock(layer);
-        if (!lock.ok()) {
-            give_up(lock.error());
-            return false;
-        }
-        // Somebody else is packing this layer. The sweep goes on with the next one, so that workers
-        // which start together share the work.
-        if (!lock.value()) return false;
+        if (!lock.ok()) return give_up(lock.error());
+        // The sweep goes on with the next layer, so that workers which start together share the
+        // work.
+        if (!lock.value()) return Outcome::kBusy;
         // Under the lock: another process may have finished it since the last look.
-        if (cache_.map(layer).ok() && take(layer, slots, out_.report.num_mapped)) {
-            return true;
-        }
+        const Outcome found = map(layer, slots, out_.report.num_mapped);
+        if (found != Outcome::kPack) return found;
         std::optional<Error> problem;
         AFD_TRY(cache_.write(layer, parallel_, problem));
-        if (problem) {
-            give_up(*problem);
-            return false;
-        }
-        if (take(layer, slots, out_.report.num_written)) return true;
-        // Written and read back wrong; the reason stands in the warning.
-        is_given_up_ = true;
-        return false;
+        if (problem) return give_up(*problem);
+        // What was written and reads back wrong would do so again; the reason is in the warning.
+        const Outcome written = map(layer, slots, out_.report.num_written);
+        return written == Outcome::kPack ? Outcome::kGiveUp : written;
     }
 
     bool others_move() {
@@ -149,9 +159,9 @@ class CachedLoad {
         return std::exchange(progress_, sum) != sum;
     }
 
-    void give_up(const Error& error) {
-        is_given_up_ = true;
+    Outcome give_up(const Error& error) {
         warn(error.message);
+        return Outcome::kGiveUp;
     }
 
     void warn(const std::string& text) {
@@ -164,8 +174,7 @@ class CachedLoad {
     LoadedExperts& out_;
     SlotsByLayer left_;
     int64_t progress_ = 0;
-    bool is_given_up_ = false;
-    bool checks_all_ = false;
+    bool checks_all_ = false;  // Before they are used: one was found damaged.
 };
 
 // Through the cache; what could not be taken from it remains. An error is one of the model.

@@ -139,6 +139,7 @@ Result<SealedFile> SealedFile::open(const std::string& path,
         return data_loss("{}: a worker has found it damaged when it used it", with(path));
     }
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ELOOP) return data_loss("{}: a symbolic link", with(path));
     if (fd < 0) return Error{file_error_code(errno), path + ": " + std::strerror(errno)};
     SealedFile file;
     file.path_ = path;

@@ -42,7 +42,7 @@ class SealedFile {
     // `block_bytes` how long each must be.
     // Errors: kNotFound; kDataLoss (truncated, corrupt, condemned, not such a file) and
     // kFailedPrecondition (a sound file, but of another key or other sizes): the message says what
-    // is wrong.
+    // is wrong. Others say nothing about the file: it could not be opened or mapped.
     static Result<SealedFile> open(const std::string& path,
                                    const std::string& key,
                                    std::span<const size_t> block_bytes);

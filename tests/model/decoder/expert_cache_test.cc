@@ -25,12 +25,19 @@
 #include "tests/temporary_directory.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
 
+#if defined(__has_feature)
+#define AFD_HAS_FEATURE(name) __has_feature(name)
+#else
+#define AFD_HAS_FEATURE(name) 0
+#endif
+
 namespace afd::model {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kNumLayers = 3;
 
@@ -371,6 +378,41 @@ TEST_P(ExpertCacheTest, AFullDiskMeansPrivateMemory) {
     };
     EXPECT_EXIT(::_exit(outcome()), ::testing::ExitedWithCode(0), "");
 }
+
+// Sanitizers map memory of their own, beyond any limit.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+
+// Goal: a sound file that this process cannot map is left to those who can, and the reason is told.
+// Method: a limit of the address space that leaves room for small pieces of memory and not for a
+// mapping, which is aligned to 2 MiB. Oracle: the files are the same ones, and serve the next load.
+TEST_P(ExpertCacheTest, AFileThatCannotBeMappedIsNotPackedAgain) {
+    (void)loaded(slots_);
+    const auto inode = [&](uint32_t layer) {
+        struct stat status {};
+        EXPECT_EQ(::stat(file(layer).c_str(), &status), 0);
+        return status.st_ino;
+    };
+    const std::vector<ino_t> before = {inode(0), inode(1), inode(2)};
+    rlimit all{};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &all), 0);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlimit little{pages * static_cast<size_t>(::getpagesize()) + (3u << 19), all.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &little), 0);
+    const auto experts = load(slots_, cache());
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &all), 0);
+    ASSERT_TRUE(experts.ok()) << experts.error().message;
+    EXPECT_EQ(experts.value().report.num_private, kNumLayers);
+    EXPECT_THAT(experts.value().report.warning,
+                AllOf(HasSubstr("0000.experts: mapping: Cannot allocate memory"),
+                      Not(HasSubstr("packing again"))));
+    EXPECT_EQ(bytes_of(experts.value().table), without_cache(slots_));
+    EXPECT_EQ((std::vector<ino_t>{inode(0), inode(1), inode(2)}), before);
+    EXPECT_EQ(loaded(slots_).report.num_mapped, kNumLayers);
+}
+
+#endif
 
 TEST_P(ExpertCacheTest, AnUnusableFolderMeansPrivateMemory) {
     (void)loaded(slots_);
