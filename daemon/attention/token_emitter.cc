@@ -11,8 +11,8 @@ namespace {
 
 Error no_token_left() {
     return unimplemented(
-        "response_format is not supported so far: no token of the vocabulary can go on; the text "
-        "nests too deep, or the schema has too many ways at once");
+        "response_format is not supported so far: no token of the vocabulary can go on; the schema "
+        "needs more than 64 objects and lists within each other, or has too many ways at once");
 }
 
 }  // namespace

@@ -8,11 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "model/grammar/grammar_automaton.h"
 #include "model/grammar/json_rules.h"
 #include "model/grammar/schema_program.h"
 #include "model/grammar/schema_reader.h"
 #include "model/grammar/schema_types.h"
 #include "model/grammar/vocabulary_trie.h"
+#include "model/json/ordered_json.h"
 #include "model/unicode/utf8.h"
 #include "proto/failure.h"
 #include "proto/sampling.pb.h"
@@ -164,6 +166,9 @@ Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
     if (checked.ok()) return program;
     return Error{checked.error().code, "the tools are refused: " + checked.error().message};
 }
+
+static_assert(GrammarAutomaton::kCallDepthMax <= kOrderedDepthMax,
+              "whoever reads a call must take it as deep as the model may write it");
 
 Result<std::shared_ptr<ByteProgram>> answer(const ResponseFormat& format) {
     if (format.json_object()) return any_object_program();

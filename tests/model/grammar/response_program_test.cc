@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "model/chat/chat_json.h"
 #include "model/grammar/schema_reader.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
@@ -87,6 +88,7 @@ ResponseFormat of_call() {
     call.add_behind()->set_text("</call>");
     call.mutable_behind(0)->set_is_mark(true);
     for (const char* name : {"say", "say_it"}) call.add_tools()->set_name(name);
+    call.mutable_tools(0)->set_parameters(R"({"type": "object"})");
     call.mutable_tools(1)->set_parameters(
         R"({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})");
     return format;
@@ -114,6 +116,21 @@ TEST(ResponseProgram, AFunctionWithoutParametersGetsNone) {
     const auto program = response_program(format).value();
     EXPECT_TRUE(allows(program, "<call>\nsay: {}</call>"));
     EXPECT_FALSE(allows(program, "<call>\nsay: {\"a\": 1}</call>"));
+}
+
+// Goal: a call that the model may write can be read. Oracle: who reads it (chat_json.h), for forms
+// in which the arguments stand for themselves and those in which they are within the call's JSON.
+TEST(ResponseProgram, ArgumentsNestAsDeepAsTheyAreRead) {
+    GrammarAutomaton automaton(response_program(of_call()).value());
+    const auto arguments = [](size_t depth) {
+        return R"({"": )" + std::string(depth - 1, '[') + std::string(depth - 1, ']') + "}";
+    };
+    size_t depth = 1;
+    while (allows(automaton, "<call>\nsay: " + arguments(depth + 1) + "</call>")) ++depth;
+    EXPECT_EQ(depth, 63u);
+    EXPECT_TRUE(call_arguments(arguments(depth)).ok());
+    EXPECT_TRUE(json_call(R"({"name": "say", "arguments": )" + arguments(depth) + "}").ok());
+    EXPECT_FALSE(json_call(R"({"name": "say", "arguments": )" + arguments(depth + 1) + "}").ok());
 }
 
 TEST(ResponseProgram, RefusalsOfCallsNameTheTool) {
