@@ -67,11 +67,12 @@ bool is_annotation(std::string_view key) {
     return is_in(kAnnotations, key) || key.starts_with("x-");
 }
 
-// Whether `other` may stand beside `key`, which says all: where schemas are kept, and the type of
-// values that are listed anyhow.
+// Whether `other` may stand beside `key`, which says all: where schemas are kept, and what else is
+// said of values that are listed anyhow.
 bool may_stand_beside(std::string_view key, std::string_view other) {
     if (other == key || other == "$defs" || other == "definitions") return true;
-    return other == "type" && (key == "enum" || key == "const");
+    constexpr std::array<std::string_view, 3> kOfValues = {"enum", "const", "type"};
+    return is_in(kOfValues, key) && is_in(kOfValues, other);
 }
 
 }  // namespace

@@ -137,10 +137,7 @@ class SchemaReader {
         }
         AFD_TRY(check_keywords(json, &json == &root_, where));
         if (json.contains("$ref")) return reference(json["$ref"], where);
-        if (json.contains("const")) {
-            return spelled(OrderedJson::array({json["const"]}), json, where);
-        }
-        if (json.contains("enum")) return spelled(json["enum"], json, where);
+        if (json.contains("const") || json.contains("enum")) return spelled(json, where);
         for (const char* key : {"anyOf", "oneOf", "allOf"}) {
             if (json.contains(key)) return any_of(key, json[key], where);
         }
@@ -169,14 +166,27 @@ class SchemaReader {
         return Schema{.kind = Kind::kAnyOf, .items = {place_of_referred(*found, text)}};
     }
 
-    // Of the values those that are of the schema's type, too.
-    static Result<Schema> spelled(const OrderedJson& values,
-                                  const OrderedJson& json,
-                                  const std::string& where) {
+    // Those of enum that are the const, where both are given: pydantic writes both of a literal.
+    static Result<OrderedJson> listed_values(const OrderedJson& json, const std::string& where) {
+        if (!json.contains("enum")) return OrderedJson::array({json["const"]});
+        const OrderedJson& values = json["enum"];
         if (!values.is_array() || values.empty()) {
             return invalid_argument("json_schema: {}: enum is {}; it must be a list of values",
                                     with(where, shown_text(values)));
         }
+        if (!json.contains("const")) return values;
+        OrderedJson equal = OrderedJson::array();
+        for (const OrderedJson& value : values) {
+            if (value == json["const"]) equal.push_back(value);
+        }
+        if (!equal.empty()) return equal;
+        return invalid_argument("json_schema: {}: const is {}, which is none of its enum",
+                                with(where, shown_text(json["const"])));
+    }
+
+    // Of the values those that are of the schema's type, too.
+    static Result<Schema> spelled(const OrderedJson& json, const std::string& where) {
+        AFD_ASSIGN(const OrderedJson values, listed_values(json, where));
         std::vector<Kind> kinds = {Kind::kAny};
         if (json.contains("type")) {
             AFD_ASSIGN(kinds, kinds_of(json, where));

@@ -114,6 +114,10 @@ TEST(SchemaProgram, AllowsWhatItSays) {
         {kSchemas[6], R"({"name": "b"})", false},
         {kSchemas[6], R"("12345")", true},
         {kSchemas[6], R"("123456")", false},
+        // As pydantic writes Literal["a"].
+        {R"({"const": "a", "enum": ["a"], "type": "string"})", R"("a")", true},
+        {R"({"enum": ["a", 1, "b"], "const": "b"})", R"("b")", true},
+        {R"({"enum": ["a", 1, "b"], "const": "b"})", R"("a")", false},
     };
     for (const Verdict& verdict : kVerdicts) {
         const auto program = schema_program(verdict.schema);
@@ -298,6 +302,14 @@ TEST(SchemaProgram, RefusesByName) {
               "string, array, object, and lists of them");
     EXPECT_EQ(refusal(R"({"type": "object", "const": 1})"),
               "json_schema: #: none of its values is of type \"object\"");
+    EXPECT_EQ(refusal(R"({"const": "c", "enum": ["a", "b"]})"),
+              "json_schema: #: const is \"c\", which is none of its enum");
+    EXPECT_EQ(refusal(R"({"const": "a", "enum": "a"})"),
+              "json_schema: #: enum is \"a\"; it must be a list of values");
+    EXPECT_EQ(refusal(R"({"const": 1, "enum": [1], "type": "string"})"),
+              "json_schema: #: none of its values is of type \"string\"");
+    EXPECT_EQ(refusal(R"({"const": "a", "enum": ["a"], "items": true})"),
+              "json_schema: #: \"items\" beside const is not supported");
     EXPECT_EQ(refusal(R"({"properties": {"a": true}, "required": ["a", "a"]})"),
               "json_schema: #: required has \"a\" twice");
     EXPECT_EQ(refusal(R"({"type": "array", "minItems": 3, "maxItems": 2})"),

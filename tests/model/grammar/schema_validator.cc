@@ -152,11 +152,12 @@ bool is_valid(const Json& value, const Json& schema, const Json& root) {
         });
         if (!fits) return false;
     }
-    if (schema.contains("const")) return value == schema["const"];
+    if (schema.contains("const") && value != schema["const"]) return false;
     if (schema.contains("enum")) {
         return std::find(schema["enum"].begin(), schema["enum"].end(), value) !=
                schema["enum"].end();
     }
+    if (schema.contains("const")) return true;
     for (const char* key : {"anyOf", "oneOf", "allOf"}) {
         if (!schema.contains(key)) continue;
         const Json& choices = schema[key];
