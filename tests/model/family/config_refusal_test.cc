@@ -69,6 +69,11 @@ INSTANTIATE_TEST_SUITE_P(
                 Code::kUnimplemented,
                 "config.json: quantization_config: format is \"int-quantized\"; supported: "
                 "\"float-quantized\", \"pack-quantized\", \"mxfp4-pack-quantized\""},
+        Refusal{"/compression_config",
+                {{"quant_method", "compressed-tensors"}},
+                Code::kUnimplemented,
+                "config.json: compression_config is {\"quant_method\":\"compressed-tensors\"}; "
+                "supported: the same object as quantization_config: rename the key in config.json"},
         Refusal{"/quantization_config",
                 {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
                 Code::kUnimplemented,
