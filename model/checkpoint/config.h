@@ -96,7 +96,6 @@ struct ModelConfig {
     QuantisationConfig quantisation;
     ForeignForm form;  // How another program has quantised the checkpoint.
 
-    std::optional<uint32_t> bos_token_id;
     std::vector<uint32_t> eos_token_ids;  // Of config.json; generation_config.json goes first.
 
     // Whether `layer` has experts; the others have one dense MLP.

@@ -124,8 +124,6 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
 
     AFD_ASSIGN(config.eos_token_ids,
                read_token_ids(object, "eos_token_id", config.vocab_size, origin));
-    AFD_ASSIGN(const auto bos, read_token_ids(object, "bos_token_id", config.vocab_size, origin));
-    if (!bos.empty()) config.bos_token_id = bos.front();
     return config;
 }
 

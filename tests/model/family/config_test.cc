@@ -101,7 +101,6 @@ TEST(ModelConfig, ReadsEveryKeyOfV3) {
     EXPECT_EQ(config.routed_scaling_factor, 2.5);
     EXPECT_FALSE(config.is_moe_layer(2));
     EXPECT_TRUE(config.is_moe_layer(3));
-    EXPECT_EQ(config.bos_token_id, 0u);
     EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
     // The softmax scale grows by 1.8739, a figure known for V3.
     EXPECT_NEAR(softmax_scale(config) * std::sqrt(192.0), 1.8739, 1e-4);
@@ -185,6 +184,9 @@ TEST(ModelConfig, TakesSeveralEosTokens) {
     config["eos_token_id"] = {7, 3, 7};
     EXPECT_THAT(parsed(config).eos_token_ids, ElementsAre(3, 7));
     config["eos_token_id"] = nullptr;
+    EXPECT_THAT(parsed(config).eos_token_ids, IsEmpty());
+    // What a prompt begins with is the tokenizer's matter.
+    config["bos_token_id"] = -1;
     EXPECT_THAT(parsed(config).eos_token_ids, IsEmpty());
 }
 
