@@ -19,6 +19,7 @@ void CandidateOrder::start(std::span<const Candidate> candidates,
     candidates_ = candidates;
     sums_.fill(0);
     counts_.fill(0);
+    all_ = {.bucket = 0, .num_tokens = candidates.size()};
     constexpr auto kLast = static_cast<float>(kNumBuckets - 1);
     for (size_t i = 0; i < candidates.size(); ++i) {
         // Every operation keeps the order of the logits, rounding included. The minimum comes
@@ -29,32 +30,41 @@ void CandidateOrder::start(std::span<const Candidate> candidates,
         bucket_of_[i] = bucket;
         sums_[bucket] += static_cast<double>(candidates[i].weight);
         ++counts_[bucket];
+        all_.bucket = std::max<size_t>(all_.bucket, bucket);
     }
+    bound_ = all_;
 }
 
 CandidateOrder::Stop CandidateOrder::count(size_t num_tokens) {
-    return walk([num_tokens](size_t num, double) { return num >= num_tokens; });
+    return bound([num_tokens](size_t num, double) { return num >= num_tokens; });
 }
 
 CandidateOrder::Stop CandidateOrder::reach(double target) {
-    return walk([target](size_t, double sum) { return sum >= target; });
+    return bound([target](size_t, double sum) { return sum >= target; });
 }
 
 CandidateOrder::Stop CandidateOrder::exceed(double target) {
-    return walk([target](size_t, double sum) { return sum > target; });
+    return walk(bound_, [target](size_t, double sum) { return sum > target; }).stop;
 }
 
 template <typename IsEnough>
-CandidateOrder::Stop CandidateOrder::walk(const IsEnough& is_enough) {
+CandidateOrder::Stop CandidateOrder::bound(const IsEnough& is_enough) {
+    const Walked walked = walk(all_, is_enough);
+    bound_ = walked.end;
+    return walked.stop;
+}
+
+template <typename IsEnough>
+CandidateOrder::Walked CandidateOrder::walk(const End& end, const IsEnough& is_enough) {
     size_t num = 0;
     double sum = 0;
-    Stop stop{};
-    for (size_t bucket = 0; bucket < kNumBuckets; ++bucket) {
+    for (size_t bucket = 0; bucket <= end.bucket; ++bucket) {
         // Sums of buckets and not of tokens: a walk over flat logits, of which nearly all are
         // needed, sorts one bucket instead of the vocabulary. Top-p 0.95 of 4096 logits takes 0.79
         // instead of 7.43 times the head's time so (32 rows, two threads, Zen 4).
-        const bool ends_here = is_enough(num + counts_[bucket], sum + sums_[bucket]);
-        if (!ends_here && bucket + 1 < kNumBuckets) {
+        const bool ends_here =
+            bucket == end.bucket || is_enough(num + counts_[bucket], sum + sums_[bucket]);
+        if (!ends_here) {
             num += counts_[bucket];
             sum += sums_[bucket];
             continue;
@@ -62,11 +72,13 @@ CandidateOrder::Stop CandidateOrder::walk(const IsEnough& is_enough) {
         sort_bucket(static_cast<uint16_t>(bucket));
         for (const Candidate& candidate : std::span(sorted_).first(num_sorted_)) {
             sum += static_cast<double>(candidate.weight);
-            stop = {candidate.id, sum};
-            if (is_enough(++num, sum)) return stop;
+            // In another order than sums_, so the bucket may round to less than it promised.
+            if (!is_enough(++num, sum) && num < end.num_tokens) continue;
+            return {.stop = {candidate.id, sum}, .end = {bucket, num}};
         }
     }
-    return stop;
+    AFD_ASSERT(false, "a walk over %zu of %zu candidates", end.num_tokens, candidates_.size());
+    return {};
 }
 
 void CandidateOrder::sort_bucket(uint16_t bucket) {

@@ -45,7 +45,8 @@ class CandidateOrder {
     Stop count(size_t num_tokens);
     // Where the sum of weights reaches `target`; the last token of all if rounding keeps it below.
     Stop reach(double target);
-    // Where the sum of weights exceeds `target`, which is less than a sum that reach() gave.
+    // Where the sum of weights exceeds `target`, which is less than the sum that the last count()
+    // or reach() gave: at the latest where that ended, whatever the sums of whole buckets round to.
     Stop exceed(double target);
 
   private:
@@ -53,8 +54,19 @@ class CandidateOrder {
     static constexpr size_t kNumBuckets = 2048;
     static constexpr float kBucketsPerTemperature = 16;
 
+    // No walk goes beyond this token.
+    struct End {
+        size_t bucket = 0;
+        size_t num_tokens = 0;
+    };
+    struct Walked {
+        Stop stop;
+        End end;
+    };
     template <typename IsEnough>
-    Stop walk(const IsEnough& is_enough);
+    Walked walk(const End& end, const IsEnough& is_enough);
+    template <typename IsEnough>
+    Stop bound(const IsEnough& is_enough);
     void sort_bucket(uint16_t bucket);
 
     std::span<const Candidate> candidates_;
@@ -63,6 +75,8 @@ class CandidateOrder {
     std::vector<uint16_t> bucket_of_;  // By the index of the candidate.
     std::vector<Candidate> sorted_;    // One bucket.
     size_t num_sorted_ = 0;
+    End all_;    // The last candidate,
+    End bound_;  // and that of the last count() or reach().
 };
 
 }  // namespace afd::model

@@ -290,6 +290,33 @@ TEST(CandidateOrder, StopsWhereAFullSortDoes) {
     }
 }
 
+// Goal: no draw takes a token outside of top-k or top-p, whatever rounds. Method: weights of which
+// sums in two orders differ, many small ones behind a large one, and the highest point below a sum.
+// Oracle: the token at which the count or the sum ended.
+TEST(CandidateOrder, NoPointBelowASumIsBeyondIt) {
+    constexpr uint32_t kTokens = 2000;
+    std::mt19937 generator(9);
+    std::uniform_real_distribution<float> distance(21, 23);
+    CandidateOrder order(kTokens);
+    for (int round = 0; round < 300; ++round) {
+        std::vector<Candidate> candidates;
+        for (uint32_t id = 0; id < kTokens; ++id) {
+            const float logit = id == 7 ? 0 : -distance(generator);
+            candidates.push_back({logit, id, std::exp(logit)});
+        }
+        order.start(candidates, 0, 1);
+        std::vector<Candidate> sorted = candidates;
+        std::ranges::sort(sorted, comes_before);
+        const size_t num_tokens = 1 + generator() % kTokens;
+        const CandidateOrder::Stop counted = order.count(num_tokens);
+        ASSERT_EQ(counted.id, sorted[num_tokens - 1].id);
+        EXPECT_EQ(order.exceed(std::nextafter(counted.sum, 0.0)).id, counted.id) << num_tokens;
+        const CandidateOrder::Stop reached = order.reach(1 + 0.5 * (counted.sum - 1));
+        EXPECT_EQ(order.exceed(std::nextafter(reached.sum, 0.0)).id, reached.id) << num_tokens;
+        EXPECT_EQ(order.reach(1e9).id, sorted.back().id) << "the last where none reaches it";
+    }
+}
+
 TEST(Sampler, DrawsFollowTheSoftmaxOverTemperature) {
     const std::vector<float> logits = {0, 1, 2, 3};
     Sampler sampler(logits.size());
