@@ -166,9 +166,9 @@ for multi-token prediction are not loaded and not counted.
 FORMULAS_TEXT = """\
 * **Attention**: everything but the MLPs (embedding, attention, norms, routers, head). Each
   attention worker holds all of it, except routers with `router = ffn` and `dispatch = window`. An
-  element takes 2 bytes (bf16), a router's balancing bias 4. The KV cache comes on top: `kv_tokens`
-  times the last column, about half of that with another `kv_dtype`, and less where some layers have
-  a window (`afdd --check-config`).
+  element takes 2 bytes (bf16), a router's balancing bias 4, and one of MiniMax-M2's routers, which
+  are released in fp32, 6. The KV cache comes on top: `kv_tokens` times the last column, about half
+  of that with another `kv_dtype`, and less where some layers have a window (`afdd --check-config`).
 * **FFN**: the MLPs (routed and shared experts, dense layers). All FFN workers of a machine together
   hold them once, because they map the same cache on disk (`weight_cache`). Bytes of each matrix [N,
   K]:

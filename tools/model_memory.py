@@ -5,7 +5,8 @@ without the layers for multi-token prediction, which afdd does not load. Two par
 them:
 
     others  embedding, attention, norms, routers, gates of shared experts, head: 2 bytes each
-            (bf16), but for the balancing bias of a router, 4
+            (bf16), but for the balancing bias of a router, 4, and for the routers of MiniMax-M2, 6:
+            they are released in fp32 and held in three parts (model/checkpoint/router_tensors.h)
     mlps    routed and shared experts and dense MLPs, three matrices [N, K] each, in one format:
             bf16  2 N K
             fp8     N K           + 4 ceil(N / 128) ceil(K / 128)
@@ -119,21 +120,34 @@ def balancing_biases(config: dict) -> int:
                if has_bias and has_experts(config, layer))
 
 
+def router_elements(config: dict) -> int:
+    """Of the routers' weights."""
+    return sum(num_experts(config) * config["hidden_size"]
+               for layer in range(config["num_hidden_layers"]) if has_experts(config, layer))
+
+
+def wide_elements(config: dict) -> int:
+    """Of these, those that take three parts."""
+    return router_elements(config) if config["model_type"] == "minimax_m2" else 0
+
+
 def other_bytes(config: dict) -> int:
     """Of all that is no MLP."""
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
     ends = config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", False) else 2) + hidden
     attention = latent_attention(config) if is_latent(config) else grouped_attention(config)
-    gates = num_experts(config) + (1 if config.get("shared_expert_intermediate_size") else 0)
-    routers = sum(gates * hidden for layer in range(layers) if has_experts(config, layer))
+    routers = router_elements(config)
+    if config.get("shared_expert_intermediate_size"):
+        routers += hidden * sum(has_experts(config, layer) for layer in range(layers))
     if config["model_type"] == "gpt_oss":
         routers += sum(num_experts(config) for layer in range(layers) if has_experts(config, layer))
     if config["model_type"] == "phimoe":  # The biases of norms and head.
         ends += hidden + (config["vocab_size"] if config["lm_head_bias"] else 0)
         attention += 2 * hidden
     elements = ends + layers * (attention + 2 * hidden) + routers
-    return 2 * elements + 4 * balancing_biases(config)
+    return 2 * elements + 4 * balancing_biases(config) + 4 * wide_elements(config)
 
 
 def num_parameters(config: dict) -> int:
-    return (mlp_bytes(config, "bf16") + other_bytes(config)) // 2 - balancing_biases(config)
+    return ((mlp_bytes(config, "bf16") + other_bytes(config)) // 2 - balancing_biases(config)
+            - 2 * wide_elements(config))

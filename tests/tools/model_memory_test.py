@@ -29,21 +29,27 @@ def is_mlp(name: str) -> bool:
             and "e_score_correction_bias" not in name)
 
 
-def stored_bytes(folder: pathlib.Path) -> tuple[dict, int, int]:
-    """config.json; bytes of the MLPs' tensors, and of the others, in layers that are loaded."""
-    config = json.loads((folder / "config.json").read_text("utf-8"))
-    beyond = f"model.layers.{config['num_hidden_layers']}."
-    mlps = others = 0
+def tensor_bytes(folder: pathlib.Path) -> dict[str, int]:
+    """Of each tensor."""
+    sizes = {}
     for path in folder.glob("*.safetensors"):
         with path.open("rb") as file:
             header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
         for name, tensor in header.items():
-            if name == "__metadata__" or name.startswith(beyond):
-                continue
-            first, end = tensor["data_offsets"]
-            mlps, others = mlps + (end - first) * is_mlp(name), \
-                others + (end - first) * (not is_mlp(name))
-    return config, mlps, others
+            if name != "__metadata__":
+                first, end = tensor["data_offsets"]
+                sizes[name] = end - first
+    return sizes
+
+
+def stored_bytes(folder: pathlib.Path) -> tuple[dict, int, int]:
+    """config.json; bytes of the MLPs' tensors, and of the others, in layers that are loaded."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    beyond = f"model.layers.{config['num_hidden_layers']}."
+    sizes = {name: size for name, size in tensor_bytes(folder).items()
+             if not name.startswith(beyond)}
+    mlps = sum(size for name, size in sizes.items() if is_mlp(name))
+    return config, mlps, sum(sizes.values()) - mlps
 
 
 class ModelMemory(unittest.TestCase):
@@ -62,15 +68,29 @@ class ModelMemory(unittest.TestCase):
         # The others have something in F32 or F16, a table of ids, are large, or in another form.
         variants = set(make_checkpoint.ALL_VARIANTS) - {
             "v2_group", "v3_fp16", "v4_router", "medium", "v3_fp8", "v3_fp8_ue8m0",
-            "minimax_m2_f32_router"}
+            "minimax_m2", "minimax_m2_odd", "minimax_m2_f32_router"}
         variants -= {name for name in variants if "form" in make_checkpoint.variant_of(name)}
-        self.assertGreaterEqual(len(variants), 14)
+        self.assertGreaterEqual(len(variants), 12)
         for variant in sorted(variants):
             with self.subTest(variant):
                 make_checkpoint.make_checkpoint(variant, self.root / variant)
                 config, mlps, others = stored_bytes(self.root / variant)
                 self.assertEqual(model_memory.mlp_bytes(config, "bf16"), mlps)
                 self.assertEqual(model_memory.other_bytes(config), others)
+
+    # As released: a file has them in fp32, a worker in three parts of bf16.
+    def test_routers_of_minimax(self) -> None:
+        folder = self.root / "minimax"
+        make_checkpoint.make_checkpoint("minimax_m2_f32_router", folder)
+        config, mlps, others = stored_bytes(folder)
+        routers = sum(size for name, size in tensor_bytes(folder).items()
+                      if name.endswith(".block_sparse_moe.gate.weight"))
+        self.assertGreater(routers, 0)
+        self.assertEqual(model_memory.mlp_bytes(config, "bf16"), mlps)
+        self.assertEqual(model_memory.other_bytes(config), others + routers // 4 * 2)
+        self.assertEqual(model_memory.num_parameters(config),
+                         mlps // 2 + (others - routers) // 2 + routers // 4
+                         - model_memory.balancing_biases(config))
 
     def test_fp8_as_released(self) -> None:
         make_checkpoint.make_checkpoint("v3_fp8", self.root / "v3_fp8")
