@@ -11,27 +11,27 @@
 namespace afd {
 namespace {
 
-constexpr const char* kNames[] = {"generation_config.json",
-                                  "tokenizer.json",
-                                  "tokenizer_config.json",
-                                  "special_tokens_map.json",
-                                  "added_tokens.json",
-                                  "vocab.json",
-                                  "merges.txt",
-                                  "tokenizer.model",
-                                  "tiktoken.model",
-                                  "chat_template.jinja",
-                                  "chat_template.json",
-                                  "LICENSE"};
+constexpr const char* kCompanionNames[] = {"generation_config.json",
+                                           "tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "tokenizer.model",
+                                           "tiktoken.model",
+                                           "chat_template.jinja",
+                                           "chat_template.json",
+                                           "LICENSE"};
 
-constexpr size_t kBytesMax = size_t{1} << 30;
+constexpr size_t kCompanionBytesMax = size_t{1} << 30;
 
 }  // namespace
 
 Result<CompanionFiles> CompanionFiles::read(const std::string& directory) {
     CompanionFiles companions;
-    for (const char* name : kNames) {
-        auto text = model::read_text_file(directory + "/" + name, kBytesMax);
+    for (const char* name : kCompanionNames) {
+        auto text = model::read_text_file(directory + "/" + name, kCompanionBytesMax);
         if (!text.ok() && text.error().code == Code::kNotFound) continue;
         if (!text.ok()) return text.error();
         companions.files_.push_back({name, std::move(text).value()});
