@@ -7,7 +7,6 @@
 
 #include "model/foreign/foreign_floats.h"
 #include "model/foreign/foreign_int4.h"
-#include "model/foreign/foreign_matrix.h"
 #include "model/foreign/fused_experts.h"
 #include "proto/failure.h"
 
@@ -61,7 +60,7 @@ Result<> read_foreign(const TensorStore& tensors, const std::string& name, Store
 }
 
 Result<> read_int4(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
-    if (is_foreign(tensors, tensors.form(), name)) return read_foreign(tensors, name, matrix);
+    if (tensors.foreign().has(name)) return read_foreign(tensors, name, matrix);
     const uint64_t groups = int4_scale_columns(matrix.depth, matrix.format);
     const std::array<uint64_t, 2> shape = {matrix.num_outputs, (matrix.depth + 1) / 2};
     const std::array<uint64_t, 2> scale_shape = {matrix.num_outputs, groups};

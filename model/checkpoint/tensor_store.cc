@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "model/foreign/foreign_matrix.h"
 #include "model/safetensors/float_types.h"
 #include "proto/failure.h"
 
@@ -28,7 +27,7 @@ Result<TensorStore> TensorStore::open(const std::string& directory) {
 }
 
 bool TensorStore::holds(std::string_view name) const {
-    return find(name) != nullptr || is_foreign(*this, form_, name);
+    return find(name) != nullptr || foreign().has(name);
 }
 
 Result<std::vector<float>> TensorStore::read_block_scales(const std::string& weight,
@@ -108,7 +107,7 @@ Result<std::vector<ops::Bf16>> TensorStore::read_bf16_rows(std::string_view name
     AFD_ASSERT(shape.size() >= 2, "%zu dimensions", shape.size());
     const TensorInfo* tensor = find(name);
     const bool is_fp8 = tensor != nullptr && tensor->dtype == StorageType::kF8E4M3;
-    if (shape.size() != 2 || (!is_fp8 && !is_foreign(*this, form_, name))) {
+    if (shape.size() != 2 || (!is_fp8 && !foreign().has(name))) {
         AFD_ASSIGN(tensor, checked(name, shape, kFloatTypes));
         return read_rounded(*tensor, first * shape.back(), count * shape.back());
     }
@@ -123,9 +122,7 @@ Result<std::vector<ops::Bf16>> TensorStore::read_quantised_rows(std::string_view
                                                                 std::span<const uint64_t> shape,
                                                                 uint64_t first,
                                                                 uint64_t count) const {
-    if (is_foreign(*this, form_, name)) {
-        return read_foreign_rows({*this, form_, name, shape[0], shape[1]}, first, count);
-    }
+    if (foreign().has(name)) return foreign().read_rows(name, shape, first, count);
     AFD_ASSIGN(const Fp8Blocks blocks, read_fp8_rows(name, shape, first, count));
     return blocks.to_bf16();
 }

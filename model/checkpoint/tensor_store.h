@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/foreign/foreign_form.h"
+#include "model/foreign/foreign_matrices.h"
 #include "model/foreign/fp8_blocks.h"
 #include "model/safetensors/tensor_files.h"
 #include "ops/tensor/bf16.h"
@@ -30,13 +31,14 @@ class TensorStore : public TensorFiles {
     // read as bf16 may be in this form from now on.
     void set_form(const ForeignForm& form) { form_ = form; }
     const ForeignForm& form() const { return form_; }
+    ForeignMatrices foreign() const { return {*this, form_}; }
 
     // Whether the weights have it: as a tensor, or "X.weight" in the form.
     bool holds(std::string_view name) const;
 
     // The tensor's elements, row-major. BF16 as stored; F32 and F16 rounded to bf16, half to even;
     // a matrix in F8_E4M3 as Fp8Blocks::to_bf16() of read_fp8_blocks(); "X.weight" in the form as
-    // it says (foreign_matrix.h). Errors: kNotFound, kInvalidArgument (another shape; both are
+    // it says (foreign_matrices.h). Errors: kNotFound, kInvalidArgument (another shape; both are
     // named), kUnimplemented (another type), and those of SafetensorsFile::read.
     Result<std::vector<ops::Bf16>> read_bf16(std::string_view name,
                                              std::span<const uint64_t> shape) const;

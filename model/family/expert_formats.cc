@@ -8,7 +8,7 @@
 #include "model/checkpoint/expert_tensors.h"
 #include "model/family/foreign_keys.h"
 #include "model/family/module_filter.h"
-#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/foreign_matrices.h"
 #include "model/foreign/fused_experts.h"
 #include "ops/format/weight_format.h"
 
@@ -91,14 +91,15 @@ struct Int4Census {
 
 Int4Census take_census(const TensorStore& tensors, const ModelConfig& config, MlpKind kind) {
     Int4Census census;
+    const ForeignMatrices foreign(tensors, config.form);
     for_each_matrix(config, kind, [&](const std::string& module) {
         const std::string weight = module + ".weight";
-        if (!is_foreign(tensors, config.form, weight)) {
+        if (!foreign.has(weight)) {
             // What is missing is named when it is read.
             census.is_uniform = census.is_uniform && !tensors.holds(weight);
             return;
         }
-        const auto scale = foreign_scale_type(tensors, config.form, weight);
+        const auto scale = foreign.scale_type_of(weight);
         if (!census.scale) census.scale = scale;
         census.is_uniform = census.is_uniform && scale && scale == census.scale;
     });

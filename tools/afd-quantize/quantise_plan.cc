@@ -12,7 +12,7 @@
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/stored_matrix.h"
 #include "model/checkpoint/tensor_names.h"
-#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/foreign_matrices.h"
 
 namespace afd {
 namespace {
@@ -136,19 +136,20 @@ void QuantisePlan::add_attention(uint32_t layer, WeightFormat format) {
 // Every tensor that is not quantised, but for those that nobody would read.
 Result<> QuantisePlan::add_rest() {
     const model::TensorStore& tensors = files_->tensors();
+    const model::ForeignMatrices foreign = tensors.foreign();
     // Matrices in the form of another program become bf16, and their other tensors go.
     std::vector<std::string> parts;
     for (const model::TensorInfo* tensor : tensors.list()) {
-        const auto weight = model::foreign_weight_of(tensors, tensors.form(), tensor->name);
+        const auto weight = foreign.weight_of(tensor->name);
         if (!weight) continue;
-        const auto names = model::foreign_tensors(tensors.form(), *weight);
+        const auto names = foreign.tensors_of(*weight);
         parts.insert(parts.end(), names.begin(), names.end());
     }
     std::ranges::sort(parts);
     for (const model::TensorInfo* tensor : tensors.list()) {
         if (std::ranges::binary_search(replaced_, tensor->name)) continue;
         if (model::is_beyond_layers(tensor->name, files_->config().num_layers)) continue;
-        if (const auto weight = model::foreign_weight_of(tensors, tensors.form(), tensor->name)) {
+        if (const auto weight = foreign.weight_of(tensor->name)) {
             AFD_TRY(add_expanded(*weight));
             continue;
         }
@@ -161,8 +162,7 @@ Result<> QuantisePlan::add_rest() {
 }
 
 Result<> QuantisePlan::add_expanded(const std::string& weight) {
-    AFD_ASSIGN(const std::vector<uint64_t> shape,
-               model::foreign_shape(files_->tensors(), files_->tensors().form(), weight));
+    AFD_ASSIGN(const std::vector<uint64_t> shape, files_->tensors().foreign().shape_of(weight));
     QuantiseUnit unit{.layer = files_->config().num_layers};
     unit.matrices.push_back({.name = weight,
                              .shape = shape,
@@ -180,7 +180,7 @@ PlannedMatrix QuantisePlan::matrix(const std::string& prefix,
     const std::string name = prefix + ".weight";
     // A source in fp8 has scales of its own.
     replaced_.insert(replaced_.end(), {name, name + "_scale_inv"});
-    const auto parts = model::foreign_tensors(files_->tensors().form(), name);
+    const auto parts = files_->tensors().foreign().tensors_of(name);
     replaced_.insert(replaced_.end(), parts.begin(), parts.end());
     PlannedMatrix planned{
         .name = name, .shape = {num_outputs, depth}, .num_rows = num_outputs, .format = format};

@@ -15,7 +15,7 @@
 #include "model/checkpoint/router_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/attention_half.h"
-#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/foreign_matrices.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd {
@@ -49,6 +49,7 @@ bool is_gate(const std::string& name, const model::ModelConfig& config) {
 uint64_t other_bytes(const model::ModelFiles& files) {
     const std::vector<std::string> experts = expert_prefixes(files.config());
     const model::TensorStore& tensors = files.tensors();
+    const model::ForeignMatrices foreign = tensors.foreign();
     uint64_t total = 0;
     const auto add =
         [&](const std::string& name, std::span<const uint64_t> shape, uint64_t num_parts = 1) {
@@ -60,11 +61,11 @@ uint64_t other_bytes(const model::ModelFiles& files) {
         };
     std::set<std::string> parts;
     for (const model::TensorInfo* tensor : tensors.list()) {
-        const auto weight = model::foreign_weight_of(tensors, tensors.form(), tensor->name);
+        const auto weight = foreign.weight_of(tensor->name);
         if (!weight) continue;
-        const auto names = model::foreign_tensors(tensors.form(), *weight);
+        const auto names = foreign.tensors_of(*weight);
         parts.insert(names.begin(), names.end());
-        const auto shape = model::foreign_shape(tensors, tensors.form(), *weight);
+        const auto shape = foreign.shape_of(*weight);
         if (shape.ok()) add(*weight, shape.value());
     }
     for (const model::TensorInfo* tensor : tensors.list()) {

@@ -100,7 +100,7 @@ TEST_F(ReadMatrix, Int4SaysWhatIsWrong) {
     EXPECT_THAT(error({weight, fp16_scale}, format), HasSubstr("dtype is F16; supported: BF16"));
     int4_[7] = 0x83;
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("holds the int4 value -8"));
-    // What afd-quantize writes has none; other programs' files may (foreign_matrix_test).
+    // What afd-quantize writes has none; other programs' files may (foreign_matrices_test).
     group_scale_[1] = ops::from_float(-0.5f);
     EXPECT_THAT(error({weight, scale}, format), HasSubstr("the scale of row 1 is -0.5"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/foreign_matrices.h"
 
 #include <algorithm>
 #include <array>
@@ -90,46 +90,42 @@ std::string part_name(std::string_view weight, std::string_view end) {
 
 }  // namespace
 
-bool is_foreign(const TensorFiles& tensors, const ForeignForm& form, std::string_view weight) {
-    if (form.kind == ForeignKind::kNone || !weight.ends_with(kWeight)) return false;
-    if (form.kind == ForeignKind::kFusedExperts) return is_fused_expert(tensors, weight);
-    const TensorInfo* values = tensors.find(part_name(weight, layout_of(form).values));
+bool ForeignMatrices::has(std::string_view weight) const {
+    if (form_.kind == ForeignKind::kNone || !weight.ends_with(kWeight)) return false;
+    if (form_.kind == ForeignKind::kFusedExperts) return is_fused_expert(tensors_, weight);
+    const TensorInfo* values = tensors_.find(part_name(weight, layout_of(form_).values));
     if (values == nullptr || values->shape.size() != 2) return false;
-    return form.kind != ForeignKind::kFp8Scaled || values->dtype == StorageType::kF8E4M3;
+    return form_.kind != ForeignKind::kFp8Scaled || values->dtype == StorageType::kF8E4M3;
 }
 
-std::optional<std::string> foreign_weight_of(const TensorFiles& tensors,
-                                             const ForeignForm& form,
-                                             const std::string& tensor) {
-    const std::string_view end = layout_of(form).values;
-    if (form.kind == ForeignKind::kFusedExperts || !tensor.ends_with(end)) return {};
+std::optional<std::string> ForeignMatrices::weight_of(const std::string& tensor) const {
+    const std::string_view end = layout_of(form_).values;
+    if (form_.kind == ForeignKind::kFusedExperts || !tensor.ends_with(end)) return {};
     const std::string weight = tensor.substr(0, tensor.size() - end.size()) + std::string(kWeight);
-    if (!is_foreign(tensors, form, weight)) return {};
+    if (!has(weight)) return {};
     return weight;
 }
 
-std::vector<std::string> foreign_tensors(const ForeignForm& form, std::string_view weight) {
-    if (form.kind == ForeignKind::kNone) return {};
-    if (form.kind == ForeignKind::kFusedExperts) return fused_expert_tensors(weight);
-    const ForeignLayout& layout = layout_of(form);
+std::vector<std::string> ForeignMatrices::tensors_of(std::string_view weight) const {
+    if (form_.kind == ForeignKind::kNone) return {};
+    if (form_.kind == ForeignKind::kFusedExperts) return fused_expert_tensors(weight);
+    const ForeignLayout& layout = layout_of(form_);
     std::vector<std::string> names = {part_name(weight, layout.values),
                                       part_name(weight, layout.scales)};
     for (const std::string_view end : layout.others) names.push_back(part_name(weight, end));
     return names;
 }
 
-Result<std::vector<uint64_t>> foreign_shape(const TensorFiles& tensors,
-                                            const ForeignForm& form,
-                                            std::string_view weight) {
-    const ForeignLayout& layout = layout_of(form);
-    const MatrixShape& stored = tensors.find(part_name(weight, layout.values))->shape;
+Result<std::vector<uint64_t>> ForeignMatrices::shape_of(std::string_view weight) const {
+    const ForeignLayout& layout = layout_of(form_);
+    const MatrixShape& stored = tensors_.find(part_name(weight, layout.values))->shape;
     const std::string shape_name = std::string(weight) + "_shape";
     // Where the last word of a row is not full.
     const bool is_stated =
-        form.kind == ForeignKind::kPackedInt4 && tensors.find(shape_name) != nullptr;
+        form_.kind == ForeignKind::kPackedInt4 && tensors_.find(shape_name) != nullptr;
     if (!is_stated) return layout.shape(stored);
     const std::array<uint64_t, 1> two = {2};
-    AFD_ASSIGN(const auto shape, tensors.read_integers(shape_name, two));
+    AFD_ASSIGN(const auto shape, tensors_.read_integers(shape_name, two));
     const bool is_good = shape[0] >= 0 && static_cast<uint64_t>(shape[0]) == stored[0] &&
                          shape[1] >= 0 &&
                          ceil_div(static_cast<uint64_t>(shape[1]), kNibblesOfWord) == stored[1];
@@ -138,22 +134,22 @@ Result<std::vector<uint64_t>> foreign_shape(const TensorFiles& tensors,
                      with(shape_name, shape[0], shape[1], weight, shape_text(stored)));
 }
 
-Result<std::vector<Bf16>> read_foreign_rows(const ForeignMatrix& matrix,
-                                            uint64_t first,
-                                            uint64_t count) {
-    AFD_ASSERT(first % ops::kFp8BlockEdge == 0 && first + count <= matrix.num_outputs,
-               "rows %zu + %zu",
-               static_cast<size_t>(first),
-               static_cast<size_t>(count));
-    return layout_of(matrix.form).rows(matrix, first, count);
-}
-
-std::optional<StorageType> foreign_scale_type(const TensorFiles& tensors,
-                                              const ForeignForm& form,
-                                              std::string_view weight) {
-    const TensorInfo* scales = tensors.find(part_name(weight, layout_of(form).scales));
+std::optional<StorageType> ForeignMatrices::scale_type_of(std::string_view weight) const {
+    const TensorInfo* scales = tensors_.find(part_name(weight, layout_of(form_).scales));
     if (scales == nullptr) return {};
     return scales->dtype;
+}
+
+Result<std::vector<Bf16>> ForeignMatrices::read_rows(std::string_view weight,
+                                                     std::span<const uint64_t> shape,
+                                                     uint64_t first,
+                                                     uint64_t count) const {
+    AFD_ASSERT(shape.size() == 2 && first % ops::kFp8BlockEdge == 0 && first + count <= shape[0],
+               "%zu dimensions, rows %zu + %zu",
+               shape.size(),
+               static_cast<size_t>(first),
+               static_cast<size_t>(count));
+    return layout_of(form_).rows({tensors_, form_, weight, shape[0], shape[1]}, first, count);
 }
 
 }  // namespace afd::model

@@ -3,7 +3,7 @@
 // Matrices that other programs have quantised: what is refused, and parts of them. That the values
 // are right tests/golden says, by an implementation of its own.
 
-#include "model/foreign/foreign_matrix.h"
+#include "model/foreign/foreign_matrices.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST_F(GptqMatrix, RowsAreTheSameInPartsAndWhole) {
             EXPECT_EQ(ops::to_float(whole[n * kDepth + k]), expected);
         }
     }
-    EXPECT_EQ(foreign_shape(tensors, form_, "x.weight").value(),
+    EXPECT_EQ(tensors.foreign().shape_of("x.weight").value(),
               (std::vector<uint64_t>{kOutputs, kDepth}));
 }
 
