@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -153,6 +154,21 @@ class SchemaWriter {
 
     Node comma(Node next) { return program_.literal(",", program_.call(json_.blanks(), next)); }
 
+    // The elements of an array: so many that are written out one by one, and whether any number of
+    // further ones may follow.
+    struct Elements {
+        size_t num_written = 0;
+        bool has_more = false;
+    };
+    static Elements elements_of(const Schema& schema) {
+        const size_t num_first = schema.items.size();
+        const std::optional<size_t> most = schema.length.most;
+        if (!schema.rest) return {most ? std::min(num_first, *most) : num_first, false};
+        if (most) return {*most, false};
+        // The first one is without a comma, so it is none of those that a loop writes.
+        return {std::max({schema.length.least, num_first, size_t{1}}), true};
+    }
+
     // '[' blanks, elements with ',' blanks between them, blanks ']'.
     Node array(const Schema& schema, Node end) {
         const Node close = program_.call(json_.blanks(), program_.literal("]", end));
@@ -160,21 +176,16 @@ class SchemaWriter {
         const auto rule_at = [&](size_t i) {
             return rules_[i < num_first ? schema.items[i] : *schema.rest];
         };
-        // Elements that are written out; behind them each is like the one before, or there is none.
-        size_t counted = std::max({schema.length.least, num_first, size_t{1}});
-        if (!schema.rest) counted = num_first;
-        if (schema.length.most) {
-            counted = schema.rest ? *schema.length.most : std::min(counted, *schema.length.most);
-        }
+        const Elements elements = elements_of(schema);
         Node node = close;
-        if (schema.rest && !schema.length.most) {
+        if (elements.has_more) {
             node = program_.reserve();
             program_.become_split(node, close, comma(program_.call(rules_[*schema.rest], node)));
         }
         // With its comma.
         const size_t step_bytes = 1 + (schema.rest ? bytes_least(schemas_[*schema.rest]) : 1);
         CountedSteps steps(program_, schema.length, step_bytes);
-        for (size_t i = counted; i-- > 0 && !program_.is_full();) {
+        for (size_t i = elements.num_written; i-- > 0 && !program_.is_full();) {
             const size_t begin = program_.num_nodes();
             node = program_.call(rule_at(i), node);
             node = i == 0 ? program_.call(json_.blanks(), node) : comma(node);

@@ -104,24 +104,31 @@ QuantiseUnit QuantisePlan::expert(uint32_t layer,
     unit.matrices.push_back(matrix(prefix + names.gate, width, hidden, wanted.experts));
     unit.matrices.push_back(matrix(prefix + names.up, width, hidden, wanted.experts));
     unit.matrices.push_back(matrix(prefix + names.down, hidden, width, wanted.experts));
-    const std::string fused = model::layer_tensor(layer, names.experts) + ".";
-    const bool is_routed = config.is_moe_layer(layer) && index < config.num_experts;
-    const bool is_of_form = files_->tensors().form().kind == model::ForeignKind::kFusedExperts;
-    if (is_routed && !is_of_form && files_->tensors().find(fused + "gate_up_proj") != nullptr) {
-        // [E, 2 I, hidden], rows of the gate first, and [E, hidden, I].
-        for (uint64_t part = 0; part < 2; ++part) {
-            unit.matrices[part].name = fused + "gate_up_proj";
-            unit.matrices[part].shape = {config.num_experts, 2 * width, hidden};
-            unit.matrices[part].first_row = (2 * index + part) * width;
-        }
-        unit.matrices[2].name = fused + "down_proj";
-        unit.matrices[2].shape = {config.num_experts, hidden, width};
-        unit.matrices[2].first_row = index * hidden;
-    }
+    if (model::is_routed_expert(config, layer, index)) take_from_fused(unit, index);
     if (!wanted.smooth) return unit;
     unit.matrices[0].is_smoothed = unit.matrices[1].is_smoothed = true;
     unit.smooth = add(prefix + "smooth_scale", StorageType::kF32, {hidden});
     return unit;
+}
+
+void QuantisePlan::take_from_fused(QuantiseUnit& unit, uint32_t index) const {
+    const model::TensorStore& tensors = files_->tensors();
+    const std::string fused = model::layer_tensor(unit.layer, files_->config().names.experts) + ".";
+    // Those of another program's form are read by the names of single experts.
+    const bool is_of_form = tensors.form().kind == model::ForeignKind::kFusedExperts;
+    if (is_of_form || tensors.find(fused + "gate_up_proj") == nullptr) return;
+    const uint64_t num_experts = files_->config().num_experts;
+    const uint64_t hidden = files_->config().hidden;
+    const uint64_t width = unit.matrices[0].num_rows;
+    // [E, 2 I, hidden], rows of the gate first, and [E, hidden, I].
+    for (uint64_t part = 0; part < 2; ++part) {
+        unit.matrices[part].name = fused + "gate_up_proj";
+        unit.matrices[part].shape = {num_experts, 2 * width, hidden};
+        unit.matrices[part].first_row = (2 * index + part) * width;
+    }
+    unit.matrices[2].name = fused + "down_proj";
+    unit.matrices[2].shape = {num_experts, hidden, width};
+    unit.matrices[2].first_row = index * hidden;
 }
 
 void QuantisePlan::add_attention(uint32_t layer, WeightFormat format) {

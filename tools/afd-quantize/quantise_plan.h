@@ -97,6 +97,9 @@ class QuantisePlan {
                          uint64_t depth,
                          ops::WeightFormat format);
     QuantiseUnit expert(uint32_t layer, uint32_t expert, const model::QuantisationConfig& wanted);
+    // Where the source has the routed experts of a layer in one tensor, the unit's three matrices
+    // are parts of that.
+    void take_from_fused(QuantiseUnit& unit, uint32_t expert) const;
     size_t add(std::string name, model::StorageType dtype, std::vector<uint64_t> shape);
     void add_unit(QuantiseUnit unit);
     void lay_out(uint64_t shard_bytes);
