@@ -149,7 +149,8 @@ reads, and how much of these layers' KV cache a sequence holds at a time.
 **YaRN** is served where a checkpoint has it, and where you add it as Qwen documents for longer
 texts: a `rope_scaling` of type `yarn` with `factor` and `original_max_position_embeddings`.
 Requests may then be as long as the product of the two, even if `max_position_embeddings` is
-smaller. It applies to all requests, whatever their length.
+smaller. It applies to all requests, whatever their length. A `rope_scaling` without a type, or with
+a key that `afdd` does not know, is refused.
 
 **longrope**, the rotation of Phi-3.5-MoE, has two lists of factors: one for up to 4,096 tokens and
 one for longer sequences. The published code chooses per sequence, which requires rotating its keys
