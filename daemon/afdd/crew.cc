@@ -42,6 +42,9 @@ Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, cons
     plan.worker_directory = worker_directory;
     plan.load_ms = setup.model().tensors().total_bytes() / (kLoadBytesPerSecond / 1000);
     plan.welcome = layout_.common_welcome();
+    plan.add_experts = [this](control::Role role, uint32_t index, control::Welcome& welcome) {
+        layout_.add_experts(role, index, welcome);
+    };
     plan.can_do_without = layout_.can_do_without();
     plan.segments = [this](control::Role role, uint32_t index) {
         return layout_.handles(role_of(role), index);

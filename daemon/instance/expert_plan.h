@@ -13,7 +13,12 @@
 
 namespace afd::daemon {
 
-// REQUIRES: the configuration has FFN workers. Errors: those of plan_placement().
+// Whether workers compute the placement themselves. Anything else is resolved once, by afdd, which
+// tells them (placement_table.h): all of them must have the same table.
+bool is_default_placement(const Config& config);
+
+// REQUIRES: the configuration has FFN workers. Errors: those of plan_placement(), and of
+// check_table_bytes().
 Result<schedule::ExpertPlacement> plan_experts(const Config& config,
                                                const model::ModelConfig& model);
 

@@ -33,11 +33,6 @@ Result<> InstanceLayout::place_experts() {
     const model::ModelConfig& model = setup_.model().config();
     AFD_ASSIGN(scheduler_name_, check_scheduler(config_));
     AFD_ASSIGN(placement_, plan_experts(config_, model));
-    const bool is_default =
-        config_.expert_placement == "round_robin" && config_.replica_choice == "session";
-    // Workers compute the default themselves. Anything else is resolved once, here: all of them
-    // must have the same table.
-    if (!is_default) expert_table_ = to_wire(*placement_);
     // What each rank holds of any MoE layer: a placement may differ from layer to layer.
     for (uint32_t rank = 0; rank < config_.num_ffn_workers(); ++rank) {
         for (const schedule::HeldExpert& held : placement_->held_experts(rank)) {
@@ -108,11 +103,17 @@ control::Welcome InstanceLayout::common_welcome() const {
     *welcome.mutable_geometry() = instance_geometry(config_, cpus_, identity_.row_dtype);
     welcome.set_model_dir(setup_.model().directory());
     welcome.set_numeric_class(std::string(ops::name_of(setup_.numeric_class())));
-    if (expert_table_) *welcome.mutable_experts() = *expert_table_;
     welcome.set_instance_id(instance_id_);
     welcome.set_model_identity(setup_.model().identity());
     welcome.set_weight_cache(setup_.weight_cache_directory());
     return welcome;
+}
+
+void InstanceLayout::add_experts(control::Role role,
+                                 uint32_t index,
+                                 control::Welcome& welcome) const {
+    if (!placement_ || is_default_placement(config_)) return;
+    *welcome.mutable_experts() = to_wire(*placement_, config_.router, role, index);
 }
 
 }  // namespace afd::daemon

@@ -52,6 +52,8 @@ class InstanceLayout {
     // Everything of a Welcome that does not depend on the worker. REQUIRES, as all that follow: the
     // steps were taken.
     control::Welcome common_welcome() const;
+    // Adds which ranks hold which experts, unless that worker computes it itself.
+    void add_experts(control::Role role, uint32_t index, control::Welcome& welcome) const;
     const Config& config() const { return config_; }
     const InstanceSetup& setup() const { return setup_; }
     const HostPlan& hosts() const { return hosts_; }
@@ -83,7 +85,6 @@ class InstanceLayout {
     std::unique_ptr<schedule::InstanceSegments> segments_;
     std::vector<std::set<uint32_t>> rank_experts_;        // [F], logical.
     std::optional<schedule::ExpertPlacement> placement_;  // Absent: colocated.
-    std::optional<control::ExpertTable> expert_table_;    // Absent: the built-in placement.
     std::unique_ptr<TwoPhaseSegments> two_phase_segments_;
 };
 

@@ -4,9 +4,17 @@
 #include <algorithm>
 #include <vector>
 
+#include "proto/failure.h"
+#include "proto/frame.h"
+
 namespace afd::daemon {
 
-control::ExpertTable to_wire(const schedule::ExpertPlacement& placement) {
+namespace {
+
+// What else a Welcome says, with the places of the largest instance.
+constexpr size_t kOtherBytesMax = size_t{1} << 20;
+
+control::ExpertTable without_choices(const schedule::ExpertPlacement& placement) {
     control::ExpertTable table;
     for (uint32_t layer = 0; layer < placement.num_layers(); ++layer) {
         for (uint32_t expert = 0; expert < placement.num_experts(layer); ++expert) {
@@ -15,8 +23,56 @@ control::ExpertTable to_wire(const schedule::ExpertPlacement& placement) {
             for (const schedule::ExpertReplica& replica : replicas) table.add_ranks(replica.rank);
         }
     }
-    table.mutable_choices()->Add(placement.choices().begin(), placement.choices().end());
     return table;
+}
+
+// Of packed varints.
+size_t bytes_of(std::span<const uint16_t> choices) {
+    constexpr uint16_t kOneByteMax = 127;
+    constexpr uint16_t kTwoBytesMax = 16383;
+    size_t bytes = choices.size();
+    for (const uint16_t choice : choices) {
+        bytes += (choice > kOneByteMax ? 1U : 0U) + (choice > kTwoBytesMax ? 1U : 0U);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+control::ExpertTable to_wire(const schedule::ExpertPlacement& placement,
+                             schedule::RouterPlacement router,
+                             control::Role role,
+                             uint32_t index) {
+    control::ExpertTable table = without_choices(placement);
+    if (role == control::ATTENTION) {
+        const auto choices = placement.choices_of(index);
+        table.mutable_choices()->Add(choices.begin(), choices.end());
+        table.set_first_session(index);
+    } else if (router == schedule::RouterPlacement::kFfn) {
+        table.mutable_choices()->Add(placement.choices().begin(), placement.choices().end());
+    }
+    return table;
+}
+
+Result<> check_table_bytes(const schedule::ExpertPlacement& placement,
+                           schedule::RouterPlacement router) {
+    constexpr size_t kBytesMax = kFrameBytesMax - kOtherBytesMax;
+    const size_t ranks_bytes = without_choices(placement).ByteSizeLong();
+    // A row is no longer than that: each expert has two bytes and more in both.
+    if (ranks_bytes > kBytesMax / 2) {
+        return invalid_argument(
+            "expert_placement: the table of experts and ranks has {} bytes, and a worker can be "
+            "told {}: give each expert fewer replicas",
+            with(ranks_bytes, kBytesMax / 2));
+    }
+    if (router != schedule::RouterPlacement::kFfn) return {};
+    const size_t all_bytes = ranks_bytes + bytes_of(placement.choices());
+    if (all_bytes <= kBytesMax) return {};
+    return invalid_argument(
+        "replica_choice: with router = 'ffn', each FFN worker is told the choices of all attention "
+        "workers, {} bytes, and can be told {}: use fewer attention workers, router = 'attention' "
+        "or replica_choice = 'session'",
+        with(all_bytes, kBytesMax));
 }
 
 Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
@@ -47,7 +103,7 @@ Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
         for (const uint32_t choice : table.choices()) {
             choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));
         }
-        AFD_TRY(placement.set_choices(std::move(choices)));
+        AFD_TRY(placement.set_choices(std::move(choices), table.first_session()));
     }
     return placement;
 }

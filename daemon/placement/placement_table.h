@@ -2,17 +2,29 @@
 #pragma once
 
 // How afdd tells its workers which ranks hold which experts, so that all of them have the same
-// placement.
+// placement. Each worker is told the choices that it follows, and no others: those of a large
+// instance are tens of megabytes.
 
+#include <cstdint>
 #include <span>
 
 #include "proto/control.pb.h"
 #include "proto/status.h"
 #include "schedule/dispatch/expert_placement.h"
+#include "schedule/layout/router_placement.h"
 
 namespace afd::daemon {
 
-control::ExpertTable to_wire(const schedule::ExpertPlacement& placement);
+// What that worker is told.
+control::ExpertTable to_wire(const schedule::ExpertPlacement& placement,
+                             schedule::RouterPlacement router,
+                             control::Role role,
+                             uint32_t index);
+
+// Whether every worker can be told.
+// Errors: kInvalidArgument: the table of one does not fit into a message; says what to change.
+Result<> check_table_bytes(const schedule::ExpertPlacement& placement,
+                           schedule::RouterPlacement router);
 
 // What to_wire() made, or round robin if `welcome` has no table.
 // Errors: kDataLoss: a table that is not for these layers.

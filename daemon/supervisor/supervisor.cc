@@ -98,6 +98,7 @@ std::unique_ptr<WorkerSlot> Supervisor::make_slot(control::Role role, uint32_t i
 
 void Supervisor::complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome) {
     if (role == control::FFN) voided_rounds_.fill(index, welcome);
+    if (plan_.add_experts) plan_.add_experts(role, index, welcome);
     const auto& slots = role == control::FFN ? ffn_ : attention_;
     if (const std::string& host = slots[index]->host(); !host.empty()) {
         // One that has left meanwhile cannot be reached, and the stand-in says so.

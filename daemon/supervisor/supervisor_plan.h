@@ -33,6 +33,9 @@ struct SupervisorPlan {
     uint64_t load_ms = 0;
     // Everything of a Welcome that does not depend on the worker.
     control::Welcome welcome;
+    // Adds what a worker is to know of the experts, each time that one is welcomed: kept for each
+    // of a thousand, it would be gigabytes. Empty: nothing.
+    std::function<void(control::Role, uint32_t index, control::Welcome&)> add_experts;
     // Whether each expert is on a rank that is not lost [num_ffn_workers]; empty: never. Then
     // sessions go on without those that are (R12).
     CanDoWithout can_do_without;

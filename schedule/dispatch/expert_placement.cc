@@ -87,7 +87,7 @@ Result<ExpertPlacement> ExpertPlacement::from_ranks(
     return from_table(table, num_ranks);
 }
 
-Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices) {
+Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices, uint32_t first_session) {
     if (choices.empty() || choices.size() % num_all_experts() != 0) {
         return invalid_argument("replica choice: {} choices for {} experts of each session",
                                 with(choices.size(), num_all_experts()));
@@ -99,10 +99,22 @@ Result<> ExpertPlacement::set_choices(std::vector<uint16_t> choices) {
         return invalid_argument(
             "replica choice: session {} chooses replica {} of {} of expert {}, counted through the "
             "layers",
-            with(i / num_all_experts(), choices[i], num_replicas, expert));
+            with(first_session + i / num_all_experts(), choices[i], num_replicas, expert));
     }
     choices_ = std::move(choices);
+    first_session_ = first_session;
     return {};
+}
+
+std::span<const uint16_t> ExpertPlacement::choices_of(uint32_t session) const {
+    if (choices_.empty()) return {};
+    const size_t row = session - first_session_;
+    AFD_ASSERT(session >= first_session_ && row < choices_.size() / num_all_experts(),
+               "session %u of %zu from %u on",
+               session,
+               choices_.size() / num_all_experts(),
+               first_session_);
+    return choices().subspan(row * num_all_experts(), num_all_experts());
 }
 
 Result<ExpertPlacement> ExpertPlacement::from_table(const Table& replicas, uint32_t num_ranks) {

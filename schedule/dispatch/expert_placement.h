@@ -67,21 +67,25 @@ class ExpertPlacement {
     // REQUIRES: layer_id < num_layers(), expert < num_experts(layer_id).
     std::span<const ExpertReplica> replicas(uint32_t layer_id, uint32_t expert) const;
 
-    // Which replica a session uses, in place of session % number of replicas: choices[session *
-    // num_all_experts() + expert, counted through the layers].
+    // Which replica a session uses, in place of session % number of replicas: choices[(session -
+    // first_session) * num_all_experts() + expert, counted through the layers]. Who asks for one
+    // session alone needs its row only.
     // Errors: kInvalidArgument: a wrong length, or no such replica.
-    Result<> set_choices(std::vector<uint16_t> choices);
+    Result<> set_choices(std::vector<uint16_t> choices, uint32_t first_session = 0);
     // Empty: session % number of replicas.
     std::span<const uint16_t> choices() const { return choices_; }
+    // Those of one session; empty as above. REQUIRES: it has a row.
+    std::span<const uint16_t> choices_of(uint32_t session) const;
     // Experts of all layers.
     uint32_t num_all_experts() const { return layer_begin_.back(); }
 
-    // The replica that a session uses.
+    // The replica that a session uses. REQUIRES: it has a row, if there are choices.
     ExpertReplica choose(uint32_t layer_id, uint32_t expert, uint32_t session) const {
         const std::span<const ExpertReplica> all = replicas(layer_id, expert);
         if (all.size() == 1) return all[0];
         if (choices_.empty()) return all[session % all.size()];
-        return all[choices_[size_t{session} * num_all_experts() + layer_begin_[layer_id] + expert]];
+        const size_t row = size_t{session - first_session_} * num_all_experts();
+        return all[choices_[row + layer_begin_[layer_id] + expert]];
     }
 
     // The replica that a session uses where not all will do: its own if that does, or else the
@@ -120,6 +124,7 @@ class ExpertPlacement {
     std::vector<uint32_t> replica_begin_;  // [experts + 1]: index into replicas_.
     std::vector<ExpertReplica> replicas_;
     std::vector<uint16_t> choices_;            // Empty: session % number of replicas.
+    uint32_t first_session_ = 0;               // Whose row is the first of them.
     std::vector<uint32_t> num_local_;          // [rank]
     std::vector<std::vector<uint8_t>> holds_;  // [rank][layer * num_local + local_id]
 };

@@ -159,5 +159,16 @@ TEST(ExpertPlacement, ChoicesReplaceTheRuleOfSessionsModuloReplicas) {
     EXPECT_EQ(placement.value().choose(1, 0, 1).rank, 1u);
 }
 
+TEST(ExpertPlacement, ChoicesOfOneSessionAloneAreEnoughForIt) {
+    auto placement = ExpertPlacement::from_ranks({{{0, 1}, {1}}, {{0, 1}}}, 2);
+    ASSERT_TRUE(placement.ok());
+    EXPECT_EQ(placement.value().set_choices({0, 1, 0}, 7).error().message,
+              "replica choice: session 7 chooses replica 1 of 1 of expert 1, counted through the "
+              "layers");
+    ASSERT_TRUE(placement.value().set_choices({1, 0, 0}, 7).ok());
+    EXPECT_EQ(placement.value().choose(0, 0, 7).rank, 1u);
+    EXPECT_EQ(placement.value().choose(1, 0, 7).rank, 0u);
+}
+
 }  // namespace
 }  // namespace afd::schedule
