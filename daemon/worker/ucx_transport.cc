@@ -51,7 +51,9 @@ Result<std::unique_ptr<schedule::DispatchTransport>> dispatch_over_ucx(const Wor
 Result<std::unique_ptr<schedule::ReturnTransport>> returns_over_ucx(const WorkerSetup& setup,
                                                                     WorkerControl& control,
                                                                     uint32_t rank) {
-    AFD_ASSIGN(auto worker, schedule::UcxWorker::make(ucx_config(control.welcome().ucx()), true));
+    AFD_ASSIGN(auto worker,
+               schedule::UcxWorker::make(
+                   ucx_config(control.welcome().ucx()), true, setup.layout.geometry.num_sessions));
     const std::vector<std::byte> address = worker->address();
     auto made = schedule::UcxReturn::make(
         end_config(setup, control, schedule::Role::kFfn, rank), setup.layout, std::move(worker));

@@ -17,14 +17,14 @@ constexpr int kComersAtOnce = 16;
 
 }  // namespace
 
-Result<std::unique_ptr<NearDoor>> NearDoor::make(bool listens) {
+Result<std::unique_ptr<NearDoor>> NearDoor::make(bool listens, size_t num_waiting) {
     const std::optional<NearAddress> address = new_near_address();
     if (!address) return unavailable("the kernel does not say which host this is");
     std::unique_ptr<NearDoor> door(new NearDoor(*address));
     door->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     if (door->epoll_ < 0) return resource_exhausted("no descriptor for links of this host");
     if (listens) {
-        AFD_ASSIGN(door->listener_, listen_near(*address));
+        AFD_ASSIGN(door->listener_, listen_near(*address, num_waiting));
         if (!door->watch(door->listener_, nullptr)) {
             return resource_exhausted("no memory for links of this host");
         }

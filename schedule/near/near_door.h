@@ -3,6 +3,7 @@
 
 // NearDoor: where links of this host come in, and the one descriptor at which their owner sleeps.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,9 +17,9 @@ namespace afd::schedule {
 
 class NearDoor {
   public:
-    // `listens`: it takes links from others.
+    // `listens`: it takes links from others. Up to `num_waiting` of them wait for a look().
     // Errors: kUnavailable: the kernel does not say on which host this is, or has no such sockets.
-    static Result<std::unique_ptr<NearDoor>> make(bool listens);
+    static Result<std::unique_ptr<NearDoor>> make(bool listens, size_t num_waiting);
     ~NearDoor();
     NearDoor(const NearDoor&) = delete;
     NearDoor& operator=(const NearDoor&) = delete;

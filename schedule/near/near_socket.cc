@@ -16,8 +16,6 @@
 namespace afd::schedule {
 namespace {
 
-constexpr int kBacklog = 64;
-
 // Of the last call.
 bool wants_descriptor_or_memory() {
     return errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
@@ -90,10 +88,11 @@ struct Packet {
 
 }  // namespace
 
-Result<int> listen_near(const NearAddress& address) {
+Result<int> listen_near(const NearAddress& address, size_t num_waiting) {
     AFD_ASSIGN(const int made, make_socket());
     const SocketName name(address);
-    if (::bind(made, name.get(), name.bytes) != 0 || ::listen(made, kBacklog) != 0) {
+    if (::bind(made, name.get(), name.bytes) != 0 ||
+        ::listen(made, static_cast<int>(num_waiting)) != 0) {
         return give_up(made, socket_error("cannot listen for"));
     }
     return made;

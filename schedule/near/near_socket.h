@@ -5,12 +5,16 @@
 // descriptor that is handed over one of them. All are non-blocking. Errors: kUnavailable,
 // kResourceExhausted, with the kernel's reason.
 
+#include <cstddef>
+
 #include "proto/status.h"
 #include "schedule/near/near_address.h"
 
 namespace afd::schedule {
 
-Result<int> listen_near(const NearAddress& address);
+// Up to `num_waiting` (and what the kernel allows, somaxconn) wait to be accepted; others are told
+// that there is no room.
+Result<int> listen_near(const NearAddress& address, size_t num_waiting);
 // Errors: also kPermissionDenied: another user listens there.
 Result<int> connect_near(const NearAddress& address);
 // A socket that has come to a listener, or one of these.

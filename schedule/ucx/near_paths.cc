@@ -26,8 +26,8 @@ class TakerOfPath final : public NearReceiver {
 
 }  // namespace
 
-std::unique_ptr<NearPaths> NearPaths::make(bool listens, OnMessage on_message) {
-    Result<std::unique_ptr<NearDoor>> door = NearDoor::make(listens);
+std::unique_ptr<NearPaths> NearPaths::make(bool listens, size_t num_waiting, OnMessage on_message) {
+    Result<std::unique_ptr<NearDoor>> door = NearDoor::make(listens, num_waiting);
     if (!door.ok()) return nullptr;
     return std::unique_ptr<NearPaths>(
         new NearPaths(std::move(door).value(), std::move(on_message)));

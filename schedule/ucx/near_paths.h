@@ -24,9 +24,9 @@ class NearPaths {
     using OnMessage = std::function<void(
         const Path& path, std::span<const std::byte> header, std::span<const std::byte> payload)>;
 
-    // Of a worker that `listens`, or not. Null: the kernel has no such way; all goes by UCX then,
-    // which the links show.
-    static std::unique_ptr<NearPaths> make(bool listens, OnMessage on_message);
+    // Of a worker that `listens`, or not; up to `num_waiting` wait for a look(). Null: the kernel
+    // has no such way; all goes by UCX then, which the links show.
+    static std::unique_ptr<NearPaths> make(bool listens, size_t num_waiting, OnMessage on_message);
 
     // Closes all.
     ~NearPaths();

@@ -16,6 +16,8 @@ constexpr uint64_t kHelloAgainUs = 20'000;
 constexpr uint64_t kWelcomeUs = 3'000'000;
 constexpr uint64_t kPauseUs = 10'000;
 constexpr uint64_t kPauseUsMax = 1'000'000;
+// A neighbour that had no room for a link through memory may have some later.
+constexpr uint64_t kNotNearUs = 10'000'000;
 // A peer that says nothing new is told from one that is gone by these.
 constexpr uint64_t kSameBeatUs = 100'000;
 
@@ -189,7 +191,7 @@ void UcxEnd::keep_connected(uint32_t peer, uint64_t now_us) {
                          (!link.is_open && now_us - link.began_us > kWelcomeUs);
     if (is_gone) {
         // The peer may have no room for it: UCX is tried instead.
-        link.is_not_near |= link.path && !link.is_open && UcxWorker::is_near(*link.path);
+        if (link.path && !link.is_open && UcxWorker::is_near(*link.path)) link.not_near_us = now_us;
         close(peer);
         if (now_us >= link.next_try_us || is_other) connect(peer, now_us);
     } else if (!link.is_open && now_us - link.heard_us > kHelloAgainUs) {
@@ -206,12 +208,13 @@ void UcxEnd::connect(uint32_t peer, uint64_t now_us) {
     // A new process has no part in how its predecessor failed.
     if (place.epoch != link.peer_epoch) {
         link.pause_us = 0;
-        link.is_not_near = false;
+        link.not_near_us = 0;
     }
     link.peer_epoch = place.epoch;
     link.pause_us = std::clamp(2 * link.pause_us, kPauseUs, kPauseUsMax);
     link.next_try_us = now_us + link.pause_us;
-    Result<std::shared_ptr<UcxPath>> path = worker_->connect(place.address, !link.is_not_near);
+    const bool may_be_near = link.not_near_us == 0 || now_us - link.not_near_us > kNotNearUs;
+    Result<std::shared_ptr<UcxPath>> path = worker_->connect(place.address, may_be_near);
     if (!path.ok()) return;
     link.path = path.value();
     link.epoch = config_.epoch;

@@ -119,7 +119,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
         uint64_t connection = 0;
         bool is_open = false;
         uint64_t peer_epoch = 0;         // Session's end: of the process connected to.
-        bool is_not_near = false;        // Its link through memory ended before a welcome.
+        uint64_t not_near_us = 0;        // When its link through memory ended before a welcome.
         std::shared_ptr<UcxPath> asked;  // Rank's end: of a hello that is to be answered.
         uint64_t asked_epoch = 0;
         uint64_t asked_connection = 0;

@@ -63,6 +63,7 @@ Result<std::unique_ptr<UcxPaths>> UcxPaths::make(const UcxConfig& config,
     if (config.near_by_memory) {
         made->near_ = NearPaths::make(
             listens,
+            num_strangers,
             [owner = made.get()](const Path& path, const auto& header, const auto& payload) {
                 owner->hand_on(path, header, payload);
             });

@@ -29,7 +29,7 @@ class UcxPaths {
   public:
     using Path = std::shared_ptr<UcxPath>;
 
-    // As UcxWorker::make() has it.
+    // As UcxWorker::make() has it; at most `num_strangers` wait to be adopted.
     static Result<std::unique_ptr<UcxPaths>> make(const UcxConfig& config,
                                                   bool listens,
                                                   size_t num_strangers);

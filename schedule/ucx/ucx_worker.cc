@@ -25,8 +25,9 @@ constexpr int kTurnsAtOnce = 32;
 
 Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
                                                    bool listens,
-                                                   size_t num_strangers) {
-    AFD_ASSIGN(std::unique_ptr<UcxPaths> paths, UcxPaths::make(config, listens, num_strangers));
+                                                   size_t num_peers) {
+    AFD_ASSIGN(std::unique_ptr<UcxPaths> paths,
+               UcxPaths::make(config, listens, std::max(num_peers, kStrangersMin)));
     std::unique_ptr<UcxWorker> made(new UcxWorker(std::move(paths)));
     if (made->wake_fd_ < 0) return unavailable("no eventfd for the thread that receives");
     return made;

@@ -40,13 +40,15 @@ class UcxWorker {
     using Lock = std::unique_lock<std::mutex>;
     static constexpr uint64_t kTickUs = 3000;
     static constexpr uint64_t kRestUs = 1000;
+    static constexpr size_t kStrangersMin = 64;
 
-    // `listens`: it takes paths from others. At most `num_strangers` of them wait to be adopted.
+    // `listens`: it takes paths from others: from all of `num_peers` at once, as they come when it
+    // is new, and from kStrangersMin in any case. More than so many do not wait to be adopted.
     // Errors: kUnavailable: UCX refused, for instance because there is no such transport.
     // kInvalidArgument: `host` is no address.
     static Result<std::unique_ptr<UcxWorker>> make(const UcxConfig& config,
                                                    bool listens,
-                                                   size_t num_strangers = 64);
+                                                   size_t num_peers = 0);
     ~UcxWorker();
     UcxWorker(const UcxWorker&) = delete;
     UcxWorker& operator=(const UcxWorker&) = delete;

@@ -71,7 +71,7 @@ class NearLinkTest : public testing::Test {
         to_->on_socket();
     }
 
-    std::unique_ptr<NearDoor> door_ = NearDoor::make(true).value();
+    std::unique_ptr<NearDoor> door_ = NearDoor::make(true, 64).value();
     std::unique_ptr<NearLink> from_;
     std::unique_ptr<NearLink> to_;
 };
@@ -216,7 +216,7 @@ class NoDescriptors {
 // awake that sleeps there. Oracle: whether the door's descriptor is readable; who came is let in
 // when there is one again.
 TEST(NearDoor, IsShutWhileThereIsNoDescriptor) {
-    const auto door = NearDoor::make(true).value();
+    const auto door = NearDoor::make(true, 64).value();
     const auto is_readable = [&] {
         pollfd event{door->descriptor(), POLLIN, 0};
         return ::poll(&event, 1, 0) == 1;
@@ -235,8 +235,30 @@ TEST(NearDoor, IsShutWhileThereIsNoDescriptor) {
     ::close(comer);
 }
 
+// Goal: when a worker is new, all of its neighbours come at once, and all are let in. Method: a
+// hundred connect before its first look. Oracle: how many links it gets; the one beyond is refused.
+TEST(NearDoor, LetsAHundredInThatComeBeforeItsFirstLook) {
+    constexpr size_t kComers = 100;
+    // The kernel lets one more wait than it was told.
+    const auto door = NearDoor::make(true, kComers - 1).value();
+    std::vector<int> comers;
+    for (size_t i = 0; i < kComers; ++i) {
+        const auto comer = connect_near(door->address());
+        ASSERT_TRUE(comer.ok()) << i << ": " << comer.error().message;
+        comers.push_back(comer.value());
+    }
+    EXPECT_FALSE(connect_near(door->address()).ok());
+    size_t num_in = 0;
+    await([&] {
+        num_in += door->look(0).size();
+        return num_in >= kComers;
+    });
+    EXPECT_EQ(num_in, kComers);
+    for (const int comer : comers) ::close(comer);
+}
+
 TEST(NearLinkProcesses, KillIsSeen) {
-    const auto door = NearDoor::make(true).value();
+    const auto door = NearDoor::make(true, 64).value();
     const pid_t pid = ::fork();
     if (pid == 0) {
         const auto link = NearLink::connect(door->address());
@@ -309,7 +331,7 @@ class HostileNear : public testing::Test {
     }
 
     static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    std::unique_ptr<NearDoor> door_ = NearDoor::make(true).value();
+    std::unique_ptr<NearDoor> door_ = NearDoor::make(true, 64).value();
     std::unique_ptr<NearLink> link_;
     int socket_;
 };

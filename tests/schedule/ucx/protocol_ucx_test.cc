@@ -140,7 +140,7 @@ TEST(UcxTransport, GoesOverUcxWhereANeighbourHasNoRoom) {
     const auto returns = network.returns(0);
     const auto other_rank = network.returns(1);
     const NearAddress nobody = new_near_address().value();
-    const int listener = listen_near(nobody).value();
+    const int listener = listen_near(nobody, 64).value();
     UcxPlace place = network.book().get(Role::kFfn, 0);
     UcxAddress address = UcxAddress::parse(place.address).value();
     ASSERT_TRUE(address.near.has_value());
