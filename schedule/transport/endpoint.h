@@ -32,7 +32,8 @@ struct EndpointMemory {
 
 class Endpoint {
   public:
-    // A peer's heartbeat is at most so old where it is read, while both sides live.
+    // A peer's heartbeat is at most so old where it is read, while both sides live; over UCX from a
+    // worker with many peers, up to 0.2 s.
     static constexpr uint64_t kMirrorUs = 10'000;
 
     virtual ~Endpoint() = default;

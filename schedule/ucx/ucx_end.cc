@@ -20,6 +20,8 @@ constexpr uint64_t kPauseUsMax = 1'000'000;
 constexpr uint64_t kNotNearUs = 10'000'000;
 // A peer that says nothing new is told from one that is gone by these.
 constexpr uint64_t kSameBeatUs = 100'000;
+// Sent at the tick after that.
+constexpr uint64_t kNewBeatUs = Endpoint::kMirrorUs - UcxWorker::kTickUs;
 
 }  // namespace
 
@@ -139,9 +141,22 @@ void UcxEnd::on_tick(uint64_t now_us) {
         } else {
             keep_accepted(peer);
         }
-        if (links_[peer].is_open) send_heartbeat(peer, now_us);
     }
+    send_heartbeats(now_us);
     if (is_session()) probe_links();
+}
+
+// In turn, so that the lock is free soon, however many peers there are.
+void UcxEnd::send_heartbeats(uint64_t now_us) {
+    const HeartbeatView view = read_heartbeat(ConstControlView(config_.control).heartbeat_words());
+    size_t num_sent = 0;
+    for (size_t i = 0; i < links_.size() && num_sent < kBeatsAtOnce; ++i) {
+        const uint32_t peer = next_beat_peer_;
+        next_beat_peer_ = static_cast<uint32_t>((peer + 1) % links_.size());
+        if (!wants_heartbeat(links_[peer], view, now_us)) continue;
+        send_heartbeat(peer, view, now_us);
+        ++num_sent;
+    }
 }
 
 // One after the other, so that they do not measure each other.
@@ -357,16 +372,18 @@ bool UcxEnd::store_heartbeat(uint32_t peer, std::span<const std::byte> payload) 
     return true;
 }
 
-void UcxEnd::send_heartbeat(uint32_t peer, uint64_t now_us) {
-    Link& link = links_[peer];
-    const HeartbeatView view = read_heartbeat(ConstControlView(config_.control).heartbeat_words());
+bool UcxEnd::wants_heartbeat(const Link& link, const HeartbeatView& view, uint64_t now_us) {
+    if (!link.is_open) return false;
+    if (link.beat_us == 0) return true;
+    // What UCX could not send yet is news enough.
+    if (link.heartbeat->num_in_flight != 0) return false;
     const bool is_same = view.progress == link.beat.progress && view.pid == link.beat.pid &&
                          view.state == link.beat.state && view.wait == link.beat.wait;
-    if (is_same && now_us - link.beat_us < kSameBeatUs) return;
-    // What UCX could not send yet is news enough.
-    if (link.heartbeat && link.heartbeat->num_in_flight != 0 && now_us - link.beat_us < kSilentUs) {
-        return;
-    }
+    return now_us - link.beat_us >= (is_same ? kSameBeatUs : kNewBeatUs);
+}
+
+void UcxEnd::send_heartbeat(uint32_t peer, const HeartbeatView& view, uint64_t now_us) {
+    Link& link = links_[peer];
     const UcxBeat beat{image_of(view), link.meter.beat(steady_now_ns())};
     UcxMessage& message = fresh(link.heartbeat, sizeof(beat));
     message.header.kind = UcxKind::kHeartbeat;
