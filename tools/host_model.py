@@ -188,10 +188,10 @@ def step_seconds(parts: tuple[float, float, float], micro_batches: int) -> float
 
 
 def window_bytes(model: Model, load: Load, num_attention: int, num_ffn: int) -> tuple[int, int]:
-    """Of an attention host, of an FFN host: what arrives, and two publications for each lane and
-    peer (UcxOutbox), each with room for every slot."""
+    """Of an attention host, of an FFN host: what arrives, and a publication for each lane and
+    peer (UcxOutbox), with room for every slot."""
     rows = load.micro_batches * load.batch * model.num_slots
-    kept = 2 * rows * (model.row_bytes + RECORD_BYTES)
+    kept = rows * (model.row_bytes + RECORD_BYTES)
     arrived = rows * model.row_bytes
     return arrived + num_ffn * kept, num_attention * (arrived + kept)
 

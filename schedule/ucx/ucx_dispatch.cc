@@ -127,6 +127,7 @@ void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
     for (size_t m = 0; m < num_lanes; ++m) {
         Lane& lane = from.lanes[m];
         if (!lane.is_own) {
+            lane.outbox->release();
             // R16: taken over. The acknowledgement first, so that no look finds a flag that a word
             // of another time carries.
             publish_seq_cst(from.acknowledged[m], words[num_lanes + m]);
@@ -137,7 +138,7 @@ void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
         // sends the results again.
         const int32_t round = observe_own(from.published[m]);
         if (carries_round(observe_own(from.acknowledged[m]), round)) continue;
-        if (UcxMessage* message = lane.outbox->kept_for_another_send()) end_->send(rank, *message);
+        end_->send(rank, *lane.outbox->kept_for_another_send());
     }
 }
 
@@ -163,6 +164,7 @@ bool UcxDispatch::on_message(uint32_t rank,
     const Lane& lane = from.lanes[header.micro_batch];
     if (!records.is_valid() || !records.tail().empty()) return false;
     if (lane.is_own && !store_results(lane, header, records)) return false;
+    lane.outbox->release();
     publish_seq_cst(acknowledged, header.round);
     end_->ring_own();
     return true;

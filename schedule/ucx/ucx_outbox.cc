@@ -14,13 +14,13 @@ UcxOutbox::UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes)
     : row_bytes_(row_bytes),
       num_rows_max_(num_rows_max),
       tail_bytes_(tail_bytes),
-      staged_(make_message()),
-      kept_(make_message()) {}
+      message_(make_message()) {}
 
 std::unique_ptr<UcxMessage> UcxOutbox::make_message() const {
     auto message = std::make_unique<UcxMessage>();
     // Zeroed: the bytes of a row that are not meant travel too, and are nobody's secret.
-    message->payload = std::make_unique<std::byte[]>(num_rows_max_ * record_bytes() + tail_bytes_);
+    message->payload =
+        std::make_unique<std::byte[]>(bytes_max(row_bytes_, num_rows_max_, tail_bytes_));
     return message;
 }
 
@@ -34,7 +34,7 @@ void UcxOutbox::add(uint32_t slot, std::span<const std::byte> row) {
                row.size(),
                row_bytes_);
     const UcxRecord record{slot, static_cast<uint32_t>(row.size()), 0};
-    std::byte* to = staged_->payload.get() + index * record_bytes();
+    std::byte* to = message_->payload.get() + index * record_bytes();
     std::memcpy(to, &record, sizeof(record));
     if (!row.empty()) std::memcpy(to + sizeof(record), row.data(), row.size());
 }
@@ -44,42 +44,55 @@ void UcxOutbox::add_refusal(uint32_t slot) {
     const size_t index = num_rows_.fetch_add(1, std::memory_order_relaxed);
     AFD_ASSERT(index < num_rows_max_, "row %zu of %zu", index, num_rows_max_);
     const UcxRecord record{slot, UcxRecord::kRefused, 0};
-    std::memcpy(staged_->payload.get() + index * record_bytes(), &record, sizeof(record));
+    std::memcpy(message_->payload.get() + index * record_bytes(), &record, sizeof(record));
 }
 
 UcxMessage& UcxOutbox::seal(const UcxHeader& header, std::span<const std::byte> tail) {
     AFD_ASSERT(tail.size() <= tail_bytes_, "%zu bytes of %zu", tail.size(), tail_bytes_);
-    std::swap(staged_, kept_);
-    kept_->header = header;
+    AFD_ASSERT(!is_kept_,
+               "round %d while the peer is not done with round %d",
+               header.round,
+               message_->header.round);
+    is_kept_ = true;
+    message_->header = header;
     // Relaxed: see add().
-    kept_->header.num_rows = num_rows_.exchange(0, std::memory_order_relaxed);
-    const size_t rows_bytes = kept_->header.num_rows * record_bytes();
-    if (!tail.empty()) std::memcpy(kept_->payload.get() + rows_bytes, tail.data(), tail.size());
-    kept_->payload_bytes = rows_bytes + tail.size();
-    if (staged_->num_in_flight != 0) bury(std::exchange(staged_, make_message()));
-    return *kept_;
+    message_->header.num_rows = num_rows_.exchange(0, std::memory_order_relaxed);
+    const size_t rows_bytes = message_->header.num_rows * record_bytes();
+    if (!tail.empty()) std::memcpy(message_->payload.get() + rows_bytes, tail.data(), tail.size());
+    message_->payload_bytes = rows_bytes + tail.size();
+    return *message_;
 }
 
 UcxMessage* UcxOutbox::kept_for_another_send() {
-    if (kept_->header.round == 0) return nullptr;
-    if (kept_->num_in_flight != 0) {
-        auto copy = make_message();
-        copy->header = kept_->header;
-        copy->payload_bytes = kept_->payload_bytes;
-        std::memcpy(copy->payload.get(), kept_->payload.get(), copy->payload_bytes);
-        bury(std::exchange(kept_, std::move(copy)));
+    if (!is_kept_) return nullptr;
+    if (message_->num_in_flight != 0) {
+        replace_message();
+        const UcxMessage& sent = *buried_.back();
+        message_->header = sent.header;
+        message_->payload_bytes = sent.payload_bytes;
+        std::memcpy(message_->payload.get(), sent.payload.get(), sent.payload_bytes);
     }
-    return kept_.get();
+    return message_.get();
 }
 
 std::span<const std::byte> UcxOutbox::kept_tail() const {
-    const size_t rows_bytes = kept_->header.num_rows * record_bytes();
-    return {kept_->payload.get() + rows_bytes, kept_->payload_bytes - rows_bytes};
+    const size_t rows_bytes = message_->header.num_rows * record_bytes();
+    return {message_->payload.get() + rows_bytes, message_->payload_bytes - rows_bytes};
 }
 
-void UcxOutbox::bury(std::unique_ptr<UcxMessage> message) {
-    std::erase_if(buried_, [](const auto& buried) { return buried->num_in_flight == 0; });
-    buried_.push_back(std::move(message));
+void UcxOutbox::release() {
+    is_kept_ = false;
+    if (message_->num_in_flight != 0) replace_message();
+}
+
+// By one that UCX has let go of meanwhile, or a new one. What is replaced lies last.
+void UcxOutbox::replace_message() {
+    const auto is_free = [](const auto& buried) { return buried->num_in_flight == 0; };
+    const auto spare = std::ranges::find_if(buried_, is_free);
+    auto next = spare == buried_.end() ? make_message() : std::move(*spare);
+    if (spare != buried_.end()) buried_.erase(spare);
+    std::erase_if(buried_, is_free);
+    buried_.push_back(std::exchange(message_, std::move(next)));
 }
 
 void unpack_ids(std::span<const std::byte> tail, std::span<int32_t> ids) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// UcxOutbox: the rows of one lane in one direction on their way: those of the round that is being
-// put, and what was published last, which is kept until the next one (R15). A publication is one
-// message, so that it arrives as a whole or not at all.
+// UcxOutbox: the rows of one lane in one direction on their way. A publication is one message, so
+// that it arrives as a whole or not at all, and is kept until the peer is done with it (R15). Only
+// then is the next one put (R4), in the same place:
+//
+//     add(...)... -> seal() -> kept_for_another_send()... -> release() -> add(...)...
 
 #include <atomic>
 #include <cstddef>
@@ -21,24 +23,35 @@ class UcxOutbox {
     // A publication is at most `num_rows_max` rows of `row_bytes`, and `tail_bytes` behind them.
     UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes);
 
+    // Bytes of the largest publication.
+    static constexpr uint64_t bytes_max(uint64_t row_bytes,
+                                        uint64_t num_rows_max,
+                                        uint64_t tail_bytes) {
+        return num_rows_max * (sizeof(UcxRecord) + row_bytes) + tail_bytes;
+    }
+
     // Adds a row to what will be published. Different rows on different threads at once.
-    // REQUIRES: at most num_rows_max rows of at most row_bytes.
+    // REQUIRES: at most num_rows_max rows of at most row_bytes; nothing is kept.
     void add(uint32_t slot, std::span<const std::byte> row);
     void add_refusal(uint32_t slot);
 
     // Under the lock of the UcxWorker:
-    // What was added becomes what is kept, with these words of the header and this tail.
-    // REQUIRES: at most tail_bytes.
+    // What was added is kept from here on, with these words of the header and this tail.
+    // REQUIRES: at most tail_bytes; nothing is kept.
     UcxMessage& seal(const UcxHeader& header, std::span<const std::byte> tail = {});
-    // What was published last, for another connection; null if nothing was. Allocates if the last
-    // one's bytes are still with UCX.
+    // What is kept, for another connection; null if nothing is. Allocates if its bytes are still
+    // with UCX.
     UcxMessage* kept_for_another_send();
-    // The tail of what was published last.
+    // The tail of what is kept. REQUIRES: something is.
     std::span<const std::byte> kept_tail() const;
+    // The peer is done with what is kept, if anything is: nothing is from here on. Call it before
+    // whoever puts the next rows can know that. Allocates, once, if the bytes are still with UCX:
+    // where they went by a connection that broke.
+    void release();
 
   private:
     std::unique_ptr<UcxMessage> make_message() const;
-    void bury(std::unique_ptr<UcxMessage> message);
+    void replace_message();
 
     size_t record_bytes() const { return sizeof(UcxRecord) + row_bytes_; }
 
@@ -47,9 +60,9 @@ class UcxOutbox {
     size_t tail_bytes_;
     // Relaxed: rows get their places from it; publishing comes after all of them.
     std::atomic<uint32_t> num_rows_{0};
-    std::unique_ptr<UcxMessage> staged_;
-    std::unique_ptr<UcxMessage> kept_;
-    // Of paths that failed and that UCX could not close.
+    std::unique_ptr<UcxMessage> message_;
+    bool is_kept_ = false;
+    // What UCX had not let go of when it was replaced; for ever, if it could not close the path.
     std::vector<std::unique_ptr<UcxMessage>> buried_;
 };
 

@@ -140,6 +140,7 @@ bool UcxReturn::store_descriptor(uint32_t session,
                     records.row(i),
                     record.bytes);
     }
+    outbox(session, header.micro_batch).release();
     int32_t* words =
         words_at(rank_window_.get(), layout().descriptor_offset(session, header.micro_batch));
     unpack_ids(records.tail(), {words + kDescriptorIdsWord, num_slots});

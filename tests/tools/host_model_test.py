@@ -96,11 +96,11 @@ class HostModel(unittest.TestCase):
             58 * (0.25 + 36 * 14336 / 1e6) + 3 * (0.25 + 4 * 14336 / 1e6))
 
     def test_windows_of_a_small_geometry(self) -> None:
-        """2 micro-batches of 4 tokens and 9 slots: 72 rows of 14,336 bytes in, twice 72 records of
-        14,352 kept for each peer."""
+        """2 micro-batches of 4 tokens and 9 slots: 72 rows of 14,336 bytes in, 72 records of 14,352
+        kept for each peer."""
         load = Load(batch=4, micro_batches=2)
         self.assertEqual(host_model.window_bytes(MODEL, load, 3, 5),
-                         (72 * 14336 + 5 * 144 * 14352, 3 * (72 * 14336 + 144 * 14352)))
+                         (72 * 14336 + 5 * 72 * 14352, 3 * (72 * 14336 + 72 * 14352)))
 
     def test_memory_holds_weights_cache_and_windows(self) -> None:
         load = Load(batch=4, micro_batches=2, context=1000)
