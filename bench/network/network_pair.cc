@@ -118,10 +118,11 @@ std::unique_ptr<schedule::ReturnTransport> make_returns(
                                            .doorbell = pair.rank_doorbell},
                                           pair.layout,
                                           std::move(worker).value());
+    if (!made.ok()) return nullptr;
     // Release; partner: make_dispatch().
     pair.shared->address_bytes.store(static_cast<uint32_t>(address.size()),
                                      std::memory_order_release);
-    return made;
+    return std::move(made).value();
 }
 
 std::unique_ptr<schedule::DispatchTransport> make_dispatch(
@@ -146,14 +147,15 @@ std::unique_ptr<schedule::DispatchTransport> make_dispatch(
         ::usleep(1000);
     const auto* first = pair.shared->address.data();
     book.set(Role::kFfn, 0, {1, {first, first + bytes}});
-    return schedule::UcxDispatch::make({.role = Role::kAttention,
-                                        .instance_id = 1,
-                                        .epoch = 1,
-                                        .book = &book,
-                                        .control = pair.session.control,
-                                        .doorbell = pair.session_doorbell},
-                                       pair.layout,
-                                       std::move(worker).value());
+    auto made = schedule::UcxDispatch::make({.role = Role::kAttention,
+                                             .instance_id = 1,
+                                             .epoch = 1,
+                                             .book = &book,
+                                             .control = pair.session.control,
+                                             .doorbell = pair.session_doorbell},
+                                            pair.layout,
+                                            std::move(worker).value());
+    return made.ok() ? std::move(made).value() : nullptr;
 }
 
 // Answers every round until the other process is done.

@@ -12,6 +12,7 @@
 #include "daemon/instance/expert_plan.h"
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/kv_memory.h"
+#include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
@@ -97,17 +98,24 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
             needs.is_share_unknown ? "the workers that this host gets" : "the model: give --model");
         return finding;
     }
-    finding.text += fmt::format(
-        "; segments take {}, of {}", mib(needs.shm_bytes), available_text(facts.memory_bytes));
+    const std::string windows =
+        needs.window_bytes > 0 ? " and windows " + mib(needs.window_bytes) : "";
+    finding.text += fmt::format("; segments take {}{}, of {}",
+                                mib(needs.shm_bytes),
+                                windows,
+                                available_text(facts.memory_bytes));
     if (needs.two_phase_bytes > 0) {
         finding.text += ", long prompts up to " + mib(needs.two_phase_bytes) + " more";
     }
-    if (facts.memory_bytes < needs.shm_bytes) {
+    const uint64_t start_bytes = needs.shm_bytes + needs.window_bytes;
+    if (facts.memory_bytes < start_bytes) {
         finding.level = Level::kFailed;
         finding.remedy =
             "fewer or smaller micro_batches, or more memory (MemoryMax of a service "
             "counts it, too)";
-    } else if (facts.memory_bytes < needs.shm_bytes + needs.two_phase_bytes) {
+        if (needs.window_bytes > 0)
+            finding.remedy = "fewer workers, on more hosts; " + finding.remedy;
+    } else if (facts.memory_bytes < start_bytes + needs.two_phase_bytes) {
         finding.level = Level::kWarning;
         finding.remedy =
             "set two_phase_memory_max to less: a long prompt for which there is no "
@@ -207,14 +215,13 @@ const char* level_name(Level level) {
     return "unknown";
 }
 
-Result<uint64_t> shm_bytes_of(const Config& config,
-                              const CpuPlan& cpus,
-                              const model::ModelConfig& model) {
+Result<schedule::WindowLayout> layout_of(const Config& config,
+                                         const CpuPlan& cpus,
+                                         const model::ModelConfig& model) {
     AFD_ASSIGN(const schedule::RowDtype row_dtype, choose_row_dtype(config.dispatch_dtype, model));
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(model, instance_geometry(config, cpus, row_dtype)));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
-    return schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
+    return schedule::WindowLayout::compute(geometry);
 }
 
 // Of the workers that run here. What others have is theirs to plan.
@@ -264,7 +271,9 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
     if (needs.is_share_unknown) return needs;
     AFD_TRY(check_experts(config, files.config()));
     needs.kv_bytes = kv_bytes_here(config, files.config());
-    AFD_ASSIGN(needs.shm_bytes, shm_bytes_of(config, cpus, files.config()));
+    AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, files.config()));
+    needs.shm_bytes = schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
+    needs.window_bytes = window_bytes_here(config, layout);
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     return needs;
 }

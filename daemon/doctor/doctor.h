@@ -34,6 +34,7 @@ struct InstanceNeeds {
     uint32_t num_workers = 0;      // That afdd has places for.
     uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
     uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
+    uint64_t window_bytes = 0;     // Of windows that are no segments (transport = ucx).
     uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
     uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
     uint64_t kv_bytes = 0;         // Of the KV caches of this host's attention workers; likewise.

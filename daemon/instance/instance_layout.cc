@@ -5,6 +5,7 @@
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/expert_plan.h"
+#include "daemon/instance/window_memory.h"
 #include "daemon/placement/placement_source.h"
 #include "daemon/placement/placement_table.h"
 #include "daemon/program/logging.h"
@@ -47,6 +48,7 @@ Result<> InstanceLayout::create_segments() {
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(model, instance_geometry(config_, cpus_, identity_.row_dtype)));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    AFD_TRY(check_window_room(config_, layout));
     const schedule::Windows windows = windows_of(config_.transport);
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_, windows));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/joined_host/local_welcome.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include "daemon/config/instance_geometry.h"
@@ -8,6 +9,7 @@
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "proto/failure.h"
+#include "schedule/ucx/private_memory.h"
 
 namespace afd::daemon {
 
@@ -65,11 +67,15 @@ Result<schedule::WorkerSegments> LocalWelcome::create_segments(
     AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
     AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    const schedule::Role own_role = role_of(role);
+    AFD_TRY(schedule::check_private_room(
+        fmt::format("{} worker {}", role == control::FFN ? "ffn" : "attention", index),
+        schedule::private_bytes(layout, own_role)));
     return schedule::WorkerSegments::create(
         welcome.segment_prefix(),
         layout,
         make_identity(welcome.instance_id(), files, *numeric_class, router, row_dtype),
-        role_of(role),
+        own_role,
         index,
         schedule::Windows::kPrivate);
 }

@@ -32,7 +32,8 @@ struct LocalWelcome {
                       control::Welcome& welcome) const;
 
     // As the worker will compute them (WorkerSetup::make), for a Welcome that was localised.
-    // Errors: those of WorkerSegments::create(); kFailedPrecondition, kDataLoss: the Welcome.
+    // Errors: those of WorkerSegments::create(); kResourceExhausted also if this host has no room
+    // for the worker's window; kFailedPrecondition, kDataLoss: the Welcome.
     Result<schedule::WorkerSegments> create_segments(const control::Welcome& welcome) const;
     // Those that are the host's: name and descriptor.
     schedule::WorkerSegments::Handles shared_segments(const InstanceSetup& setup,

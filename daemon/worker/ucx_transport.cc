@@ -42,10 +42,12 @@ Result<std::unique_ptr<schedule::DispatchTransport>> dispatch_over_ucx(const Wor
                                                                        WorkerControl& control,
                                                                        uint32_t session) {
     AFD_ASSIGN(auto worker, schedule::UcxWorker::make(ucx_config(control.welcome().ucx()), false));
-    return std::unique_ptr<schedule::DispatchTransport>(
+    AFD_ASSIGN(
+        auto made,
         schedule::UcxDispatch::make(end_config(setup, control, schedule::Role::kAttention, session),
                                     setup.layout,
                                     std::move(worker)));
+    return std::unique_ptr<schedule::DispatchTransport>(std::move(made));
 }
 
 Result<std::unique_ptr<schedule::ReturnTransport>> returns_over_ucx(const WorkerSetup& setup,
@@ -55,8 +57,10 @@ Result<std::unique_ptr<schedule::ReturnTransport>> returns_over_ucx(const Worker
                schedule::UcxWorker::make(
                    ucx_config(control.welcome().ucx()), true, setup.layout.geometry.num_sessions));
     const std::vector<std::byte> address = worker->address();
-    auto made = schedule::UcxReturn::make(
-        end_config(setup, control, schedule::Role::kFfn, rank), setup.layout, std::move(worker));
+    AFD_ASSIGN(auto made,
+               schedule::UcxReturn::make(end_config(setup, control, schedule::Role::kFfn, rank),
+                                         setup.layout,
+                                         std::move(worker)));
     control.listens(address);
     return std::unique_ptr<schedule::ReturnTransport>(std::move(made));
 }

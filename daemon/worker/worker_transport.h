@@ -18,7 +18,8 @@
 namespace afd::daemon {
 
 // Both outlive the transport. Errors: those of schedule/shared_memory/attach.h; kUnavailable and
-// kInvalidArgument: UCX refuses transports, devices or address; kUnimplemented: built without UCX.
+// kInvalidArgument: UCX refuses transports, devices or address; kResourceExhausted: no room for the
+// window; kUnimplemented: built without UCX.
 Result<std::unique_ptr<schedule::DispatchTransport>> attach_dispatch(const WorkerSetup& setup,
                                                                      WorkerControl& control,
                                                                      uint32_t session);

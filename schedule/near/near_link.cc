@@ -21,9 +21,6 @@ constexpr int kNewsAtOnce = 64;
 constexpr const char* kMemoryName = "/afd-near";
 
 constexpr size_t kWordsBytes = sizeof(NearRingWords);
-// Each ring's words in front of its bytes.
-constexpr size_t kMemoryBytes = 2 * (kWordsBytes + NearLink::kRingBytes);
-
 NearRingWords& ring_words_at(std::byte* memory, size_t ring) {
     void* words = memory + ring * (kWordsBytes + NearLink::kRingBytes);
     return *static_cast<NearRingWords*>(words);

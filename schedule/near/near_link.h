@@ -46,6 +46,8 @@ class NearLink {
     static constexpr size_t kHeaderBytesMax = 112;
     // Of one direction. A publication of medium size has room, and a core's cache for it.
     static constexpr size_t kRingBytes = 512 << 10;
+    // Of a link: both rings, each with its words in front.
+    static constexpr size_t kMemoryBytes = 2 * (sizeof(NearRingWords) + kRingBytes);
     // A peer that announces more is wrong; memory grows with what arrives.
     static constexpr uint64_t kPayloadBytesMax = uint64_t{1} << 30;
 

@@ -13,7 +13,9 @@ Result<InstanceSegments> InstanceSegments::create(const std::string& prefix,
                                                   Windows windows) {
     // Not segment by segment: filling the memory just to find that the last one does not fit would
     // hurt its other users.
-    AFD_TRY(check_memory_room("the instance", total_bytes(layout, windows)));
+    AFD_TRY(check_memory_room("the instance",
+                              total_bytes(layout, windows),
+                              "lower attention_workers, micro_batches or micro_batch_size"));
     InstanceSegments segments(layout, windows);
     const auto add = [&](Role role, uint32_t count, std::vector<WorkerSegments>& made) -> Result<> {
         for (uint32_t index = 0; index < count; ++index) {

@@ -30,13 +30,15 @@ uint64_t available_memory_bytes() {
                     control_group_room_bytes("/sys/fs/cgroup", own_control_group()));
 }
 
-Result<> check_memory_room(const std::string& what, uint64_t size_bytes) {
+Result<> check_memory_room(const std::string& what,
+                           uint64_t size_bytes,
+                           const std::string& remedy) {
     const uint64_t available_bytes = available_memory_bytes();
     if (size_bytes <= available_bytes) return {};
     return resource_exhausted(
-        "{} needs {} bytes of shared memory but {} are available; lower attention_workers, "
-        "micro_batches or micro_batch_size, or raise the memory limit of the control group",
-        with(what, size_bytes, available_bytes));
+        "{} needs {} bytes of memory but {} are available; {}, or raise the memory limit of the "
+        "control group",
+        with(what, size_bytes, available_bytes, remedy));
 }
 
 }  // namespace afd::schedule

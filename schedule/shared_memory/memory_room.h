@@ -16,8 +16,9 @@ namespace afd::schedule {
 // UINT64_MAX if nobody says.
 uint64_t available_memory_bytes();
 
-// Whether there is room for `size_bytes` more; `what` needs them.
-// Errors: kResourceExhausted, naming what, the bytes and what is available.
-Result<> check_memory_room(const std::string& what, uint64_t size_bytes);
+// Whether there is room for `size_bytes` more; `what` needs them. `remedy`: what to do if there is
+// not, besides giving the machine or the control group more.
+// Errors: kResourceExhausted, naming what, the bytes, what is available and what to do.
+Result<> check_memory_room(const std::string& what, uint64_t size_bytes, const std::string& remedy);
 
 }  // namespace afd::schedule

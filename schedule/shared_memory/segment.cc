@@ -218,7 +218,7 @@ Result<Segment> Segment::create(const std::string& name, uint64_t size_bytes) {
 }
 
 Result<Segment> Segment::create_unnamed(const std::string& name, uint64_t size_bytes) {
-    AFD_TRY(check_memory_room("segment " + name, size_bytes));
+    AFD_TRY(check_memory_room("segment " + name, size_bytes, "end what else uses memory"));
     auto mapping = std::make_unique<Mapping>();
     mapping->name = name;
     mapping->access = Access::kReadWrite;

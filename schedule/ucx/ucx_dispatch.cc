@@ -8,6 +8,7 @@
 
 #include "proto/failure.h"
 #include "schedule/layout/round.h"
+#include "schedule/ucx/private_memory.h"
 
 namespace afd::schedule {
 namespace {
@@ -24,25 +25,11 @@ size_t num_meant(std::span<const int32_t> ids) {
 
 }  // namespace
 
-std::unique_ptr<UcxDispatch> UcxDispatch::make(const UcxEndConfig& config,
-                                               const WindowLayout& layout,
-                                               std::unique_ptr<UcxWorker> worker) {
+Result<std::unique_ptr<UcxDispatch>> UcxDispatch::make(const UcxEndConfig& config,
+                                                       const WindowLayout& layout,
+                                                       std::unique_ptr<UcxWorker> worker) {
     const Geometry& geometry = layout.geometry;
-    const size_t num_lanes = geometry.num_micro_batches;
-    auto memory = std::make_unique<Memory>();
-    memory->window = make_ucx_memory(layout.attention_window.total_bytes);
-    memory->ranks.resize(geometry.num_ffn_workers);
-    for (Rank& rank : memory->ranks) {
-        rank.published.assign(num_lanes, kUnknownFlag);
-        rank.acknowledged.assign(num_lanes, 0);
-        rank.lanes.resize(num_lanes);
-        for (Lane& lane : rank.lanes) {
-            lane.outbox =
-                std::make_unique<UcxOutbox>(geometry.attn_to_ffn_token_bytes,
-                                            geometry.slots_per_micro_batch(),
-                                            geometry.slots_per_micro_batch() * sizeof(int32_t));
-        }
-    }
+    AFD_ASSIGN(std::unique_ptr<Memory> memory, make_memory(layout));
     const UcxPlace place{config.epoch, worker->address()};
     auto end = std::make_unique<UcxEnd>(
         config, geometry.num_ffn_workers, geometry.num_micro_batches, std::move(worker));
@@ -52,6 +39,27 @@ std::unique_ptr<UcxDispatch> UcxDispatch::make(const UcxEndConfig& config,
     return made;
 }
 
+auto UcxDispatch::make_memory(const WindowLayout& layout) -> Result<std::unique_ptr<Memory>> {
+    const Geometry& geometry = layout.geometry;
+    AFD_TRY(check_private_room("the window", private_bytes(layout, Role::kAttention)));
+    auto memory = std::make_unique<Memory>();
+    AFD_ASSIGN(memory->window, make_ucx_memory(layout.attention_window.total_bytes));
+    AFD_ASSIGN(memory->words, UcxDispatchRounds::make_words(geometry));
+    memory->ranks.resize(geometry.num_ffn_workers);
+    for (Rank& rank : memory->ranks) {
+        rank.published.assign(geometry.num_micro_batches, kUnknownFlag);
+        rank.acknowledged.assign(geometry.num_micro_batches, 0);
+        rank.lanes.resize(geometry.num_micro_batches);
+        for (Lane& lane : rank.lanes) {
+            lane.outbox =
+                std::make_unique<UcxOutbox>(geometry.attn_to_ffn_token_bytes,
+                                            geometry.slots_per_micro_batch(),
+                                            geometry.slots_per_micro_batch() * sizeof(int32_t));
+        }
+    }
+    return memory;
+}
+
 UcxDispatch::UcxDispatch(const WindowLayout& layout,
                          std::unique_ptr<UcxEnd> end,
                          std::unique_ptr<Memory> memory)
@@ -59,7 +67,7 @@ UcxDispatch::UcxDispatch(const WindowLayout& layout,
           layout, end->index(), memory->window.get(), end->memory(), mirrors_of(*memory)),
       asked_ids_(layout.geometry.slots_per_micro_batch()),
       memory_(std::move(memory)),
-      rounds_(*end, end->index(), layout.geometry),
+      rounds_(*end, end->index(), layout.geometry, std::move(memory_->words)),
       end_(std::move(end)) {}
 
 UcxDispatch::~UcxDispatch() {

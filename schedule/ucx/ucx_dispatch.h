@@ -23,9 +23,10 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
   public:
     // Puts its epoch into `config.book`, as afdd would, and begins to connect.
     // REQUIRES: config.role is kAttention.
-    static std::unique_ptr<UcxDispatch> make(const UcxEndConfig& config,
-                                             const WindowLayout& layout,
-                                             std::unique_ptr<UcxWorker> worker);
+    // Errors: kResourceExhausted: this machine has no room for its window (private_memory.h).
+    static Result<std::unique_ptr<UcxDispatch>> make(const UcxEndConfig& config,
+                                                     const WindowLayout& layout,
+                                                     std::unique_ptr<UcxWorker> worker);
     ~UcxDispatch() override;
 
     void put_row(uint32_t rank,
@@ -61,8 +62,10 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
     struct Memory {
         UcxMemory window;
         std::vector<Rank> ranks;
+        UcxDispatchRounds::Words words;
     };
 
+    static Result<std::unique_ptr<Memory>> make_memory(const WindowLayout& layout);
     UcxDispatch(const WindowLayout& layout,
                 std::unique_ptr<UcxEnd> end,
                 std::unique_ptr<Memory> memory);

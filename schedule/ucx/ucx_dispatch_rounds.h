@@ -4,14 +4,16 @@
 // UcxDispatchRounds: a session's two-phase rounds over UCX. One that is lost (R17) is refused, so
 // that its batch goes through the windows, and acknowledged, so that the next one may begin.
 
+#include <utility>
+
 #include "schedule/ucx/ucx_rounds.h"
 
 namespace afd::schedule {
 
 class UcxDispatchRounds final : public UcxRounds<TwoPhaseSessionWords, TwoPhaseRankWords> {
   public:
-    UcxDispatchRounds(UcxEnd& end, uint32_t session, const Geometry& geometry)
-        : UcxRounds(end, session, geometry) {}
+    UcxDispatchRounds(UcxEnd& end, uint32_t session, const Geometry& geometry, Words words)
+        : UcxRounds(end, session, geometry, std::move(words)) {}
 
     // An offer to a rank without a connection is lost at once.
     void publish(uint32_t rank, Word word, int32_t value, size_t table_bytes) override;

@@ -2,6 +2,8 @@
 #pragma once
 
 // Zeroed memory of whole pages that no other process maps: of windows, and of two-phase rounds.
+// Ask for room first (memory_room.h): the kernel may promise memory that it does not have, and ends
+// who touches it.
 
 #include <algorithm>
 #include <cstddef>
@@ -9,7 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "proto/check.h"
+#include "proto/failure.h"
 #include "schedule/layout/window_layout.h"
 
 namespace afd::schedule {
@@ -19,11 +21,14 @@ struct UcxFree {
 };
 using UcxMemory = std::unique_ptr<std::byte, UcxFree>;
 
-inline UcxMemory make_ucx_memory(uint64_t bytes) {
+// Errors: kResourceExhausted: not even the kernel's promise, as with a limit of the address space.
+inline Result<UcxMemory> make_ucx_memory(uint64_t bytes) {
     constexpr uint64_t kPageBytes = 4096;
     const uint64_t rounded = std::max(round_up(bytes, kPageBytes), kPageBytes);
     UcxMemory memory(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, rounded)));
-    AFD_ASSERT(memory != nullptr, "no memory for a window of %zu bytes", size_t{rounded});
+    if (memory == nullptr) {
+        return resource_exhausted("no memory for {} bytes of rows", with(rounded));
+    }
     // Touched here, so that no page comes in while rows arrive.
     std::fill_n(memory.get(), rounded, std::byte{0});
     return memory;

@@ -7,38 +7,42 @@
 #include "proto/failure.h"
 #include "schedule/context/fresh_memory.h"
 #include "schedule/layout/round.h"
+#include "schedule/ucx/private_memory.h"
 
 namespace afd::schedule {
 
-std::unique_ptr<UcxReturn> UcxReturn::make(const UcxEndConfig& config,
-                                           const WindowLayout& layout,
-                                           std::unique_ptr<UcxWorker> worker) {
+Result<std::unique_ptr<UcxReturn>> UcxReturn::make(const UcxEndConfig& config,
+                                                   const WindowLayout& layout,
+                                                   std::unique_ptr<UcxWorker> worker) {
     const Geometry& geometry = layout.geometry;
-    UcxMemory window = make_ucx_memory(layout.ffn_window.total_bytes);
-    format_ffn_window(layout, window.get());
-    std::vector<std::unique_ptr<UcxOutbox>> outboxes;
-    for (uint64_t i = 0; i < uint64_t{geometry.num_sessions} * geometry.num_micro_batches; ++i) {
-        outboxes.push_back(std::make_unique<UcxOutbox>(
-            geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch(), 0));
-    }
+    AFD_ASSIGN(Memory memory, make_memory(layout));
     const UcxPlace place{config.epoch, worker->address()};
     auto end = std::make_unique<UcxEnd>(
         config, geometry.num_sessions, geometry.num_micro_batches, std::move(worker));
-    std::unique_ptr<UcxReturn> made(
-        new UcxReturn(layout, std::move(end), std::move(window), std::move(outboxes)));
+    std::unique_ptr<UcxReturn> made(new UcxReturn(layout, std::move(end), std::move(memory)));
     config.book->set(Role::kFfn, config.index, place);
     made->end_->start(*made);
     return made;
 }
 
-UcxReturn::UcxReturn(const WindowLayout& layout,
-                     std::unique_ptr<UcxEnd> end,
-                     UcxMemory window,
-                     std::vector<std::unique_ptr<UcxOutbox>> outboxes)
-    : ReturnTransport(layout, end->index(), window.get(), end->memory()),
-      rank_window_(std::move(window)),
-      outboxes_(std::move(outboxes)),
-      rounds_(*end, end->index(), layout.geometry),
+auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
+    const Geometry& geometry = layout.geometry;
+    AFD_TRY(check_private_room("the window", private_bytes(layout, Role::kFfn)));
+    Memory memory;
+    AFD_ASSIGN(memory.window, make_ucx_memory(layout.ffn_window.total_bytes));
+    format_ffn_window(layout, memory.window.get());
+    AFD_ASSIGN(memory.words, UcxReturnRounds::make_words(geometry));
+    for (uint64_t i = 0; i < uint64_t{geometry.num_sessions} * geometry.num_micro_batches; ++i) {
+        memory.outboxes.push_back(std::make_unique<UcxOutbox>(
+            geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch(), 0));
+    }
+    return memory;
+}
+
+UcxReturn::UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory)
+    : ReturnTransport(layout, end->index(), memory.window.get(), end->memory()),
+      memory_(std::move(memory)),
+      rounds_(*end, end->index(), layout.geometry, std::move(memory_.words)),
       end_(std::move(end)) {
     for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
         for (uint32_t m = 0; m < layout.geometry.num_micro_batches; ++m) {
@@ -132,7 +136,7 @@ bool UcxReturn::store_descriptor(uint32_t session,
     }
     for (uint32_t i = 0; i < records.size(); ++i) {
         const UcxRecord record = records.record(i);
-        std::memcpy(rank_window_.get() +
+        std::memcpy(memory_.window.get() +
                         layout().token_row_offset(session,
                                                   header.micro_batch,
                                                   record.slot / geometry.selected_expert_num,
@@ -142,7 +146,7 @@ bool UcxReturn::store_descriptor(uint32_t session,
     }
     outbox(session, header.micro_batch).release();
     int32_t* words =
-        words_at(rank_window_.get(), layout().descriptor_offset(session, header.micro_batch));
+        words_at(memory_.window.get(), layout().descriptor_offset(session, header.micro_batch));
     unpack_ids(records.tail(), {words + kDescriptorIdsWord, num_slots});
     words[1] = header.layer_id;
     // After the rows (R14), and seq_cst, so that the look at the armed word comes after it (R9).

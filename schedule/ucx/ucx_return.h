@@ -22,9 +22,10 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
   public:
     // Puts its address into `config.book`, as afdd would; sessions connect then.
     // REQUIRES: config.role is kFfn; `worker` listens.
-    static std::unique_ptr<UcxReturn> make(const UcxEndConfig& config,
-                                           const WindowLayout& layout,
-                                           std::unique_ptr<UcxWorker> worker);
+    // Errors: kResourceExhausted: this machine has no room for its window (private_memory.h).
+    static Result<std::unique_ptr<UcxReturn>> make(const UcxEndConfig& config,
+                                                   const WindowLayout& layout,
+                                                   std::unique_ptr<UcxWorker> worker);
     ~UcxReturn() override;
 
     void put_result(uint32_t session,
@@ -45,10 +46,14 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
     UcxEnd& end() { return *end_; }
 
   private:
-    UcxReturn(const WindowLayout& layout,
-              std::unique_ptr<UcxEnd> end,
-              UcxMemory window,
-              std::vector<std::unique_ptr<UcxOutbox>> outboxes);
+    struct Memory {
+        UcxMemory window;
+        UcxReturnRounds::Words words;
+        std::vector<std::unique_ptr<UcxOutbox>> outboxes;  // [A][M]
+    };
+
+    static Result<Memory> make_memory(const WindowLayout& layout);
+    UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory);
 
     void write_welcome(uint32_t session, std::span<int32_t> words) override;
     void read_welcome(uint32_t, std::span<const int32_t>) override {}
@@ -61,13 +66,12 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
                           const UcxHeader& header,
                           std::span<const std::byte> payload);
     UcxOutbox& outbox(uint32_t session, uint32_t micro_batch) {
-        return *outboxes_[session * layout().geometry.num_micro_batches + micro_batch];
+        return *memory_.outboxes[session * layout().geometry.num_micro_batches + micro_batch];
     }
 
-    UcxMemory rank_window_;
-    std::vector<std::unique_ptr<UcxOutbox>> outboxes_;  // [A][M]
+    Memory memory_;
     UcxReturnRounds rounds_;
-    std::unique_ptr<UcxEnd> end_;  // Ends first: what is on its way lies in the others.
+    std::unique_ptr<UcxEnd> end_;  // Ends first: what is on its way lies in the memory.
 };
 
 }  // namespace afd::schedule

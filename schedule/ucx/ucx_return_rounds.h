@@ -6,14 +6,16 @@
 // whose words it may be reading; and if its number stands in the rank's own words, where another
 // process of the session has left it.
 
+#include <utility>
+
 #include "schedule/ucx/ucx_rounds.h"
 
 namespace afd::schedule {
 
 class UcxReturnRounds final : public UcxRounds<TwoPhaseRankWords, TwoPhaseSessionWords> {
   public:
-    UcxReturnRounds(UcxEnd& end, uint32_t rank, const Geometry& geometry)
-        : UcxRounds(end, rank, geometry) {}
+    UcxReturnRounds(UcxEnd& end, uint32_t rank, const Geometry& geometry, Words words)
+        : UcxRounds(end, rank, geometry, std::move(words)) {}
 
     void publish(uint32_t session, Word word, int32_t value, size_t table_bytes) override;
 

@@ -81,13 +81,24 @@ class RoundsTransport final : public TwoPhaseTransport<Own, Peer> {
 }  // namespace
 
 template <typename Own, typename Peer>
-UcxRounds<Own, Peer>::UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry)
-    : end_(&end), index_(index), layout_(TwoPhaseControlLayout::compute(geometry)) {
+auto UcxRounds<Own, Peer>::make_words(const Geometry& geometry) -> Result<Words> {
+    const auto layout = TwoPhaseControlLayout::compute(geometry);
+    const uint32_t num_peers = kIsSession ? layout.num_ranks : layout.num_sessions;
+    Words words;
+    AFD_ASSIGN(words.own, make_ucx_memory(num_peers * stripe_bytes<Own>(layout)));
+    AFD_ASSIGN(words.mirrors, make_ucx_memory(num_peers * stripe_bytes<Peer>(layout)));
+    return words;
+}
+
+template <typename Own, typename Peer>
+UcxRounds<Own, Peer>::UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry, Words words)
+    : end_(&end),
+      index_(index),
+      layout_(TwoPhaseControlLayout::compute(geometry)),
+      words_(std::move(words)) {
     const uint32_t num_peers = kIsSession ? layout_.num_ranks : layout_.num_sessions;
-    own_memory_ = make_ucx_memory(num_peers * stripe_bytes<Own>(layout_));
-    mirror_memory_ = make_ucx_memory(num_peers * stripe_bytes<Peer>(layout_));
-    own_ = words_in<Own>(own_memory_, layout_, num_peers);
-    mirrors_ = words_in<Peer>(mirror_memory_, layout_, num_peers);
+    own_ = words_in<Own>(words_.own, layout_, num_peers);
+    mirrors_ = words_in<Peer>(words_.mirrors, layout_, num_peers);
     links_.resize(num_peers);
 }
 
@@ -113,9 +124,15 @@ Result<TwoPhaseRoundMemory> UcxRounds<Own, Peer>::open(uint32_t peer,
     opened.sent_bytes = kIsSession ? sizes.receive_bytes : sizes.return_bytes;
     opened.received_bytes = kIsSession ? sizes.return_bytes : sizes.receive_bytes;
     // Both below the bounds of a call (two_phase_sizes_max): no wrap.
-    AFD_TRY(check_memory_room("a two-phase round", opened.sent_bytes + opened.received_bytes));
-    if (opened.sent_bytes > 0) opened.sent = make_ucx_memory(opened.sent_bytes);
-    if (opened.received_bytes > 0) opened.received = make_ucx_memory(opened.received_bytes);
+    AFD_TRY(check_memory_room("a two-phase round",
+                              opened.sent_bytes + opened.received_bytes,
+                              "lower prefill_tokens_max or two_phase_memory_max"));
+    if (opened.sent_bytes > 0) {
+        AFD_ASSIGN(opened.sent, make_ucx_memory(opened.sent_bytes));
+    }
+    if (opened.received_bytes > 0) {
+        AFD_ASSIGN(opened.received, make_ucx_memory(opened.received_bytes));
+    }
     const TwoPhaseRoundMemory memory{opened.sent.get(), opened.received.get()};
     const UcxWorker::Lock held = end_->lock();
     Link& link = links_[peer];

@@ -38,6 +38,11 @@ class UcxRounds {
     using Transport = TwoPhaseTransport<Own, Peer>;
     using Word = typename Transport::Word;
     using PeerWord = int32_t Peer::*;
+    // Its own words and what arrived of its peers'.
+    struct Words {
+        UcxMemory own;
+        UcxMemory mirrors;
+    };
 
     // A message brings at most this much of a block.
     static constexpr uint64_t kPieceBytes = uint64_t{256} << 10;
@@ -46,6 +51,8 @@ class UcxRounds {
     // More blocks than these would hold up the rows of windows behind them.
     static constexpr uint32_t kBlocksAhead = 2;
 
+    // Errors: kResourceExhausted.
+    static Result<Words> make_words(const Geometry& geometry);
     virtual ~UcxRounds() = default;
     UcxRounds(const UcxRounds&) = delete;
     UcxRounds& operator=(const UcxRounds&) = delete;
@@ -71,7 +78,7 @@ class UcxRounds {
     static constexpr bool kIsSession = std::is_same_v<Own, TwoPhaseSessionWords>;
 
     // `end` is started later, and stopped before this ends.
-    UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry);
+    UcxRounds(UcxEnd& end, uint32_t index, const Geometry& geometry, Words words);
 
     // All below: under the lock.
     // The connection on which the last round was offered is over.
@@ -127,8 +134,7 @@ class UcxRounds {
     UcxEnd* end_;
     uint32_t index_;
     TwoPhaseControlLayout layout_;
-    UcxMemory own_memory_;
-    UcxMemory mirror_memory_;
+    Words words_;
     std::vector<Own*> own_;       // [peers]
     std::vector<Peer*> mirrors_;  // [peers]
     std::vector<Link> links_;     // [peers]

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/instance/file_budget.h"
+#include "daemon/instance/window_memory.h"
 
 namespace afd::daemon {
 namespace {
@@ -107,6 +108,11 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
          "segments take 17408 MiB, of 16384 MiB available",
          "fewer or smaller micro_batches"},
         {"shm",
+         Level::kFailed,
+         [](MachineFacts&, InstanceNeeds& needs) { needs.window_bytes = uint64_t{17} << 30; },
+         "segments take 18 MiB and windows 17408 MiB, of 16384 MiB available",
+         "fewer workers, on more hosts; fewer or smaller micro_batches"},
+        {"shm",
          Level::kWarning,
          [](MachineFacts&, InstanceNeeds& needs) { needs.two_phase_bytes = uint64_t{20} << 30; },
          "long prompts up to 20480 MiB more",
@@ -196,6 +202,64 @@ TEST(Doctor, CountsTheWorkersOfThisHost) {
     const Result<InstanceNeeds> here = needs_of(config, exit_code);
     ASSERT_TRUE(here.ok()) << here.error().message;
     EXPECT_EQ(here.value().num_threads, 2 * 5u);
+}
+
+// Goal: windows that are no segments are counted, too: those of the workers of this host, each in
+// its own memory. Oracle: as segments, the same windows take their part of what is counted here,
+// and what is kept for peers comes on top; without workers here there are none.
+TEST(Doctor, CountsTheWindowsOfWorkersThatTalkOverUcx) {
+    Config config;
+    config.transport = Transport::kUcx;
+    config.attention_workers = 3;
+    config.ffn_workers = 5;
+    config.ucx_neighbours = Neighbours::kUcx;
+    const auto layout = schedule::WindowLayout::compute({.num_sessions = 3,
+                                                         .num_micro_batches = 2,
+                                                         .micro_batch_size = 4,
+                                                         .selected_expert_num = 3,
+                                                         .num_experts = 8,
+                                                         .attn_to_ffn_token_bytes = 1024,
+                                                         .ffn_to_attn_token_bytes = 512,
+                                                         .num_ffn_workers = 5})
+                            .value();
+    const uint64_t windows =
+        3 * layout.attention_window.total_bytes + 5 * layout.ffn_window.total_bytes;
+    // Each pair and micro-batch keeps 12 rows each way, with 16 bytes and, one way, an id.
+    const uint64_t kept = 3 * 5 * 2 * 12 * ((1024 + 16 + 4) + (512 + 16));
+    const uint64_t bytes = window_bytes_here(config, layout);
+    EXPECT_GE(bytes, windows + kept);
+    EXPECT_LE(bytes, windows + kept + 3 * 5 * 2048) << "words of two-phase rounds";
+    config.ucx_neighbours = Neighbours::kMemory;
+    EXPECT_GE(window_bytes_here(config, layout), bytes + 3 * 5 * (uint64_t{1} << 20)) << "rings";
+    config.attention_hosts = "b";
+    config.ffn_hosts = "b";
+    EXPECT_EQ(window_bytes_here(config, layout), 0u);
+    config.attention_hosts = config.ffn_hosts = "";
+    config.transport = Transport::kSharedMemory;
+    EXPECT_EQ(window_bytes_here(config, layout), 0u);
+}
+
+// Goal: an instance whose windows do not fit is refused, with what to change, before its workers
+// are killed for it one by one. Method: as many and as large micro-batches as may be.
+TEST(Doctor, RefusesWindowsForWhichThereIsNoRoom) {
+    Config config;
+    config.transport = Transport::kUcx;
+    config.attention_workers = 1024;
+    config.ffn_workers = 64;
+    const auto layout = schedule::WindowLayout::compute({.num_sessions = 1024,
+                                                         .num_micro_batches = 2,
+                                                         .micro_batch_size = 256,
+                                                         .selected_expert_num = 9,
+                                                         .num_experts = 257,
+                                                         .attn_to_ffn_token_bytes = 14336,
+                                                         .ffn_to_attn_token_bytes = 14336,
+                                                         .num_ffn_workers = 64})
+                            .value();
+    const Result<> room = check_window_room(config, layout);
+    ASSERT_FALSE(room.ok()) << "a machine of terabytes?";
+    EXPECT_EQ(room.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(room.error().message, HasSubstr("the window memory of this host's workers needs "));
+    EXPECT_THAT(room.error().message, HasSubstr("micro_batch_size, or run workers on more hosts"));
 }
 
 // Goal: who joins is told that its share is not known, instead of numbers that are another's.

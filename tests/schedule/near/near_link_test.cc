@@ -316,7 +316,7 @@ class HostileNear : public testing::Test {
     }
     ~HostileNear() override { ::close(socket_); }
 
-    static constexpr size_t kMemoryBytes = 2 * (sizeof(NearRingWords) + NearLink::kRingBytes);
+    static constexpr size_t kMemoryBytes = NearLink::kMemoryBytes;
 
     int memory_of(size_t bytes, int seals) {
         const int memory = ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);

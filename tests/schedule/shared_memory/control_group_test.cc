@@ -4,6 +4,7 @@
 // as the kernel shows them. Oracle: the sums, by hand.
 #include "schedule/shared_memory/control_group.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -79,13 +80,17 @@ TEST_F(ControlGroup, TheRootOfAContainerHasALimit) {
 }
 
 TEST(MemoryRoom, SaysWhatNeedsHowMuch) {
-    EXPECT_TRUE(check_memory_room("a round", 0).ok());
+    EXPECT_TRUE(check_memory_room("a round", 0, "send fewer rows").ok());
     ASSERT_LT(available_memory_bytes(), kNoMemoryLimit) << "Linux tells MemAvailable";
-    const auto refused = check_memory_room("a round", kNoMemoryLimit - 1);
+    const auto refused = check_memory_room("a round", kNoMemoryLimit - 1, "send fewer rows");
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
     EXPECT_EQ(refused.error().message.find("a round needs 18446744073709551614 bytes"), 0u)
         << refused.error().message;
+    EXPECT_THAT(refused.error().message,
+                testing::HasSubstr(
+                    " are available; send fewer rows, or raise the memory limit of the control "
+                    "group"));
 }
 
 }  // namespace

@@ -219,13 +219,15 @@ class UcxProcesses {
         const auto seed = static_cast<uint64_t>(::getpid());
         // Without the end of its objects: a process that ends is one that dies.
         if (is_ffn) {
-            auto& real = *UcxReturn::make(config, layout_, std::move(worker).value()).release();
+            auto& real =
+                *UcxReturn::make(config, layout_, std::move(worker).value()).value().release();
             watch.start(real.end(), geometry.num_sessions, faults_.break_every_us, seed);
             MortalReturn transport(real, fate);
             const bool is_done = run_ffn(transport, params_, *progress_, fate);
             ::_exit(is_done ? 0 : 1);
         }
-        auto& real = *UcxDispatch::make(config, layout_, std::move(worker).value()).release();
+        auto& real =
+            *UcxDispatch::make(config, layout_, std::move(worker).value()).value().release();
         watch.start(real.end(), geometry.num_ffn_workers, faults_.break_every_us, seed);
         MortalDispatch transport(real, fate);
         const bool is_done = run_attention(transport, params_, *progress_, fate);

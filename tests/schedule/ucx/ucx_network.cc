@@ -49,13 +49,15 @@ std::unique_ptr<UcxDispatch> UcxNetwork::dispatch(uint32_t session) {
 std::unique_ptr<UcxDispatch> UcxNetwork::dispatch_of_epoch(uint32_t session, uint64_t epoch) {
     return UcxDispatch::make(end_config(Role::kAttention, session, epoch),
                              layout_,
-                             UcxWorker::make(config_, false).value());
+                             UcxWorker::make(config_, false).value())
+        .value();
 }
 
 std::unique_ptr<UcxReturn> UcxNetwork::returns(uint32_t rank) {
     return UcxReturn::make(end_config(Role::kFfn, rank, book_.epoch(Role::kFfn, rank) + 1),
                            layout_,
-                           UcxWorker::make(config_, true).value());
+                           UcxWorker::make(config_, true, layout_.geometry.num_sessions).value())
+        .value();
 }
 
 }  // namespace afd::schedule

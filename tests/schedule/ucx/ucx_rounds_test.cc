@@ -379,7 +379,8 @@ TEST(UcxRounds, WordsWaitForThePiecesBeforeThem) {
                2,
                2,
                UcxWorker::make(network.config(), true).value());
-    UcxReturnRounds rounds(end, 0, small_geometry());
+    UcxReturnRounds rounds(
+        end, 0, small_geometry(), UcxReturnRounds::make_words(small_geometry()).value());
     const auto transport = rounds.make_transport();
     TwoPhaseReceiver receiver = make_receiver(*transport);
     const auto words = [&](uint32_t number, uint32_t word, const TwoPhaseSessionWords& line) {

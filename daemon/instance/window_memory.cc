@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/instance/window_memory.h"
+
+#include "daemon/placement/host_plan.h"
+#include "schedule/near/near_link.h"
+#include "schedule/ucx/private_memory.h"
+
+namespace afd::daemon {
+
+uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout) {
+    if (config.transport != Transport::kUcx || config.num_ffn_workers() == 0) return 0;
+    const HostPlan plan(config);
+    const uint64_t num_attention = plan.num_workers(control::ATTENTION, "");
+    const uint64_t num_ffn = plan.num_workers(control::FFN, "");
+    const bool have_rings = config.ucx_neighbours == Neighbours::kMemory;
+    return num_attention * schedule::private_bytes(layout, schedule::Role::kAttention) +
+           num_ffn * schedule::private_bytes(layout, schedule::Role::kFfn) +
+           (have_rings ? num_attention * num_ffn * schedule::NearLink::kMemoryBytes : 0);
+}
+
+Result<> check_window_room(const Config& config, const schedule::WindowLayout& layout) {
+    return schedule::check_private_room("the window memory of this host's workers",
+                                        window_bytes_here(config, layout));
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The memory that windows take where workers do not share them (transport = ucx): each worker's
+// own, beside its segments. Each takes it at its start, whole.
+
+#include <cstdint>
+
+#include "daemon/config/config.h"
+#include "proto/status.h"
+#include "schedule/layout/window_layout.h"
+
+namespace afd::daemon {
+
+// Of the workers that run on this host, in bytes, with the rings of those that are neighbours. 0:
+// windows are segments, and counted there.
+uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout);
+
+// Errors: kResourceExhausted: this host has no room for them. Else each worker would find out, or
+// be killed for it, at each of its starts.
+Result<> check_window_room(const Config& config, const schedule::WindowLayout& layout);
+
+}  // namespace afd::daemon
