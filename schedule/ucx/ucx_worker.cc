@@ -2,6 +2,7 @@
 #include "schedule/ucx/ucx_worker.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,6 +21,12 @@ namespace {
 
 // Turns under one lock, so that a sender gets its turn while much arrives.
 constexpr int kTurnsAtOnce = 32;
+// Of the own thread beside one who takes: that one waits meanwhile.
+constexpr int kTurnsBesideTaker = 2;
+// The process was stopped for so long, or had no core: all peers seem silent until they are heard.
+constexpr uint64_t kAwayUs = 100'000;
+// Whoever finds the lock taken so often gives its core away: the one that has it may want that.
+constexpr uint32_t kMissesPerYield = 32;
 
 }  // namespace
 
@@ -109,18 +116,30 @@ bool UcxWorker::progress() {
 void UcxWorker::try_progress() {
     taker_.on_take();
     const Lock held(mutex_, std::try_to_lock);
-    if (!held.owns_lock()) return;
+    if (!held.owns_lock()) {
+        if (++num_misses_ % kMissesPerYield == 0) ::sched_yield();
+        return;
+    }
     // Who spins need not be woken.
     paths_->disarm();
-    std::exchange(takes_all_, false) ? take_turns() : paths_->spin(steady_now_us());
+    std::exchange(takes_all_, false) ? take_turns(kTurnsAtOnce) : paths_->spin(steady_now_us());
 }
 
-void UcxWorker::take_turns() {
-    for (int turn = 0; turn < kTurnsAtOnce && progress();) ++turn;
+void UcxWorker::take_turns(int num_max) {
+    for (int turn = 0; turn < num_max && progress();) ++turn;
+}
+
+// What the own thread takes before it ticks, or because it was awake.
+int UcxWorker::num_own_turns(bool is_spared, bool was_awake, bool was_away) const {
+    if (!is_spared || was_away) return kTurnsAtOnce;
+    if (was_awake || taker_.sleeps()) return kTurnsBesideTaker;
+    // Who spins takes everything, but for newcomers by UCX beside neighbours alone.
+    return paths_->has_ucx_to_take() ? 0 : 1;
 }
 
 void UcxWorker::run() {
     uint64_t tick_us = 0;
+    uint64_t ticked_us = 0;
     bool was_awake = true;
     // Relaxed: see stop().
     while (!is_over_.load(std::memory_order_relaxed)) {
@@ -132,12 +151,14 @@ void UcxWorker::run() {
         // What woke this thread may have been for a taker that went to sleep meanwhile.
         if (!is_spared || was_awake || steady_now_us() >= tick_us) {
             const Lock held = lock();
-            take_turns();
+            const bool was_away = steady_now_us() - ticked_us > kAwayUs;
+            take_turns(num_own_turns(is_spared, was_awake, was_away));
             // Read behind what arrived: nobody was heard later than now.
             const uint64_t now_us = steady_now_us();
             if (now_us >= tick_us) {
                 paths_->take_requests(now_us);
                 receiver_->on_tick(now_us);
+                ticked_us = now_us;
                 tick_us = now_us + kTickUs;
             }
             keep_armed();
@@ -172,7 +193,11 @@ void UcxWorker::sleep(int eventfd, uint64_t timeout_us) {
     bool with_ucx = true;
     {
         const Lock held(mutex_, std::try_to_lock);
-        if (!held.owns_lock()) return;
+        if (!held.owns_lock()) {
+            // The caller comes back at once, and waits for whoever has it.
+            ::sched_yield();
+            return;
+        }
         with_ucx = paths_->has_ucx_to_take();
         if (!paths_->arm(with_ucx)) return paths_->disarm();
         taker_.begin_sleep();

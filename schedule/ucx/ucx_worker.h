@@ -100,7 +100,8 @@ class UcxWorker {
   private:
     explicit UcxWorker(std::unique_ptr<UcxPaths> paths);
     void run();
-    void take_turns();
+    void take_turns(int num_max);
+    int num_own_turns(bool is_spared, bool was_awake, bool was_away) const;
     void keep_armed();
     void rest(uint64_t tick_us);
     void look_and_sleep(uint64_t tick_us);
@@ -115,7 +116,8 @@ class UcxWorker {
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;
-    bool takes_all_ = false;  // Whoever calls try_progress() and sleep() has slept.
+    bool takes_all_ = false;   // Whoever calls try_progress() and sleep() has slept.
+    uint32_t num_misses_ = 0;  // And found the lock taken.
     std::thread thread_;
 };
 
