@@ -5,13 +5,14 @@
 //
 //   latency    one row of 14 KiB there and one back, each way: half the round trip, as
 //              ucx_perftest counts its ucp_am_lat over the same transport, in the same run
-//   bandwidth  eight publications of 16 rows in flight, against ucx_perftest's ucp_am_bw with
-//              messages of as many bytes
+//   bandwidth  8 and 16 publications of 16 rows in flight, against ucx_perftest's ucp_am_bw with
+//              messages of as many bytes, of which it has some 32 on their way
 //   windows    the same over windows that both processes map
 // Over TCP ucx_perftest runs as it comes and as afd sets UCX up (perftest_as_afd). The congestion
 // control is printed: what TCP does on loopback depends on it.
-// Medians. Each figure is the best of a few runs that alternate with the peer's: a busy neighbour
-// only ever adds time. ucx_perftest is of Debian's ucx-utils (scripts/setup --bench).
+// Five runs, each of a second or so, that alternate with the peer's. Figures are medians of the
+// runs; a ratio is the median of the ratios of each run, whose two sides had the same neighbours on
+// the machine. ucx_perftest is of Debian's ucx-utils (scripts/setup --bench).
 
 #include <algorithm>
 #include <array>
@@ -78,62 +79,110 @@ double gbytes_of(const std::vector<double>& columns) {
     return columns.size() > 5 ? columns[5] * 1.048576e-3 : 0;
 }
 
-void report(const Way& way, int num_runs) {
-    const NetworkLoad one{.num_rounds = 4000};
-    const NetworkLoad many{.num_lanes = 8, .rows = 16, .returns_rows = false, .num_rounds = 400};
-    const std::string many_bytes = std::to_string(many.rows * many.row_bytes);
-    double our_us = 1e9;
-    double their_us = 1e9;
-    double our_rate = 0;
-    double their_rate = 0;
-    double their_rate_as_afd = 0;
-    for (int run = 0; run < num_runs; ++run) {
-        our_us = std::min(our_us, ours_us(one, way.ucx));
-        our_rate = std::max(our_rate, ours_gbytes(many, way.ucx));
-        // Iterations, median, average and overall latency in us, average and overall MB/s.
-        const auto latency = perftest(way.environment, "-t ucp_am_lat -s 14336 -n 4000 -w 400");
-        if (latency.size() > 1) their_us = std::min(their_us, latency[1]);
-        const std::string options = "-t ucp_am_bw -s " + many_bytes + " -n 3000 -w 300";
-        their_rate = std::max(their_rate, gbytes_of(perftest(way.environment, options)));
-        if (way.as_afd.empty()) continue;
-        const std::string as_afd = way.environment + " " + way.as_afd;
-        their_rate_as_afd = std::max(their_rate_as_afd, gbytes_of(perftest(as_afd, options)));
+struct Loads {
+    NetworkLoad one{.num_rounds = 40'000};
+    NetworkLoad eight{.num_lanes = 8, .rows = 16, .returns_rows = false, .num_rounds = 3'500};
+    NetworkLoad sixteen{.num_lanes = 16, .rows = 16, .returns_rows = false, .num_rounds = 1'750};
+
+    explicit Loads(bool is_short) {
+        if (!is_short) return;
+        for (NetworkLoad* load : {&one, &eight, &sixteen}) load->num_rounds /= 10;
     }
-    std::printf("{\"way\": \"%s\", \"one_way_us\": %.2f, \"gbytes_per_s\": %.2f",
-                way.name,
-                our_us,
-                our_rate);
-    if (their_us < 1e9 && their_rate > 0) {
+};
+
+// How many rounds ucx_perftest makes, and how many before.
+std::string as_many(const NetworkLoad& load) {
+    const uint32_t num_messages = load.num_lanes * load.num_rounds;
+    return " -n " + std::to_string(num_messages) + " -w " + std::to_string(num_messages / 10);
+}
+
+// Of each run a value; 0: there was none.
+struct Series {
+    std::vector<double> values;
+
+    double median() const {
+        std::vector<double> sorted = values;
+        if (sorted.empty()) return 0;
+        std::sort(sorted.begin(), sorted.end());
+        return sorted[sorted.size() / 2];
+    }
+    // Run by run.
+    Series over(const Series& other) const {
+        Series ratios;
+        for (size_t i = 0; i < std::min(values.size(), other.values.size()); ++i) {
+            if (other.values[i] > 0) ratios.values.push_back(values[i] / other.values[i]);
+        }
+        return ratios;
+    }
+};
+
+struct Figures {
+    Series us;
+    Series rate;  // Eight in flight.
+    Series rate_of_sixteen;
+};
+
+void run_ours(const Loads& loads, const std::optional<schedule::UcxConfig>& ucx, Figures& ours) {
+    ours.us.values.push_back(ours_us(loads.one, ucx));
+    ours.rate.values.push_back(ours_gbytes(loads.eight, ucx));
+    ours.rate_of_sixteen.values.push_back(ours_gbytes(loads.sixteen, ucx));
+}
+
+void print_ours(const char* name, const Figures& ours) {
+    std::printf(
+        "{\"way\": \"%s\", \"one_way_us\": %.2f, \"gbytes_per_s\": %.2f, "
+        "\"gbytes_per_s_16\": %.2f",
+        name,
+        ours.us.median(),
+        ours.rate.median(),
+        ours.rate_of_sixteen.median());
+}
+
+void report(const Way& way, const Loads& loads, int num_runs) {
+    Figures ours;
+    Figures theirs;
+    Series rate_as_afd;
+    for (int run = 0; run < num_runs; ++run) {
+        run_ours(loads, way.ucx, ours);
+        // Iterations, median, average and overall latency in us, average and overall MB/s.
+        const auto latency =
+            perftest(way.environment, "-t ucp_am_lat -s 14336" + as_many(loads.one));
+        theirs.us.values.push_back(latency.size() > 1 ? latency[1] : 0);
+        const std::string options = "-t ucp_am_bw -s " +
+                                    std::to_string(loads.eight.rows * loads.eight.row_bytes) +
+                                    as_many(loads.eight);
+        theirs.rate.values.push_back(gbytes_of(perftest(way.environment, options)));
+        if (way.as_afd.empty()) continue;
+        rate_as_afd.values.push_back(
+            gbytes_of(perftest(way.environment + " " + way.as_afd, options)));
+    }
+    print_ours(way.name, ours);
+    if (theirs.us.median() > 0 && theirs.rate.median() > 0) {
         std::printf(
             ", \"perftest_us\": %.2f, \"perftest_gbytes_per_s\": %.2f, "
-            "\"latency_ratio\": %.2f, \"bandwidth_ratio\": %.2f",
-            their_us,
-            their_rate,
-            our_us / their_us,
-            our_rate / their_rate);
-        if (their_rate_as_afd > 0) {
-            std::printf(
-                ", \"perftest_as_afd_gbytes_per_s\": %.2f, \"bandwidth_ratio_as_afd\": %.2f",
-                their_rate_as_afd,
-                our_rate / their_rate_as_afd);
-        }
+            "\"latency_ratio\": %.2f, \"bandwidth_ratio\": %.2f, \"bandwidth_ratio_16\": %.2f",
+            theirs.us.median(),
+            theirs.rate.median(),
+            ours.us.over(theirs.us).median(),
+            ours.rate.over(theirs.rate).median(),
+            ours.rate_of_sixteen.over(theirs.rate).median());
     } else {
         std::printf(", \"perftest\": \"not there: scripts/setup --bench\"");
+    }
+    if (rate_as_afd.median() > 0) {
+        std::printf(", \"perftest_as_afd_gbytes_per_s\": %.2f, \"bandwidth_ratio_as_afd\": %.2f",
+                    rate_as_afd.median(),
+                    ours.rate.over(rate_as_afd).median());
     }
     std::printf("}\n");
     std::fflush(stdout);
 }
 
-void report_windows(int num_runs) {
-    const NetworkLoad one{.num_rounds = 4000};
-    const NetworkLoad many{.num_lanes = 8, .rows = 16, .returns_rows = false, .num_rounds = 400};
-    double us = 1e9;
-    double rate = 0;
-    for (int run = 0; run < num_runs; ++run) {
-        us = std::min(us, ours_us(one, std::nullopt));
-        rate = std::max(rate, ours_gbytes(many, std::nullopt));
-    }
-    std::printf("{\"way\": \"windows\", \"one_way_us\": %.2f, \"gbytes_per_s\": %.2f}\n", us, rate);
+void report_windows(const Loads& loads, int num_runs) {
+    Figures ours;
+    for (int run = 0; run < num_runs; ++run) run_ours(loads, std::nullopt, ours);
+    print_ours("windows", ours);
+    std::printf("}\n");
     std::fflush(stdout);
 }
 
@@ -151,13 +200,14 @@ int main(int argc, char** argv) {
     std::vector<std::string_view> arguments(argv + 1, argv + argc);
     const bool is_short = std::erase(arguments, "--short") > 0;
     const int num_runs = is_short ? 1 : 5;
+    const afd::bench::Loads loads(is_short);
     const auto is_wanted = [&](std::string_view way) {
         return arguments.empty() || arguments.front() == way;
     };
     std::printf("{\"num_cores\": %u, \"tcp_congestion_control\": \"%s\"}\n",
                 std::thread::hardware_concurrency(),
                 afd::bench::congestion_control().c_str());
-    if (is_wanted("windows")) afd::bench::report_windows(num_runs);
+    if (is_wanted("windows")) afd::bench::report_windows(loads, num_runs);
     const std::array<Way, 3> ways = {
         Way{"memory",
             {.transports = "tcp", .devices = "lo", .near_by_memory = true},
@@ -170,7 +220,7 @@ int main(int argc, char** argv) {
             {.transports = "tcp,sm,self", .devices = "lo", .tells_failures = false},
             "UCX_TLS=sm,self"}};
     for (const Way& way : ways) {
-        if (is_wanted(way.name)) afd::bench::report(way, num_runs);
+        if (is_wanted(way.name)) afd::bench::report(way, loads, num_runs);
     }
     return 0;
 }
