@@ -47,10 +47,14 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
                    }),
       settle_timer_(loop, [this] { on_settled(); }),
       back_off_(settings_.restart_first_ms, settings_.restart_max_ms, settings_.restart_reset_ms),
+      health_({.name = name_,
+               .host = settings_.host,
+               .spawn = settings_.spawn,
+               .start_attempts = settings_.start_attempts,
+               .has_predecessors = settings_.has_predecessors}),
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
-      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
-      is_tried_for_ever_(settings_.has_predecessors || !settings_.host.empty()) {}
+      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
 
 std::string WorkerSlot::short_name() const {
     return role_name(settings_.role) + std::to_string(settings_.index);
@@ -59,6 +63,11 @@ std::string WorkerSlot::short_name() const {
 void WorkerSlot::start() {
     if (shutting_down_ || halted_ || process_ != nullptr || !settings_.spawn) return;
     if (is_hindered()) return;
+    spawn_process();
+    if (health_.on_unhindered()) listener_.on_worker_failing(*this);
+}
+
+void WorkerSlot::spawn_process() {
     Result<std::unique_ptr<WorkerProcess>> process = WorkerProcess::spawn(
         loop_, settings_.executable, settings_.arguments, [this](const ProcessEnd& end) {
             on_gone(end);
@@ -77,10 +86,8 @@ void WorkerSlot::start() {
 bool WorkerSlot::is_hindered() {
     const std::string why = settings_.hindrance ? settings_.hindrance() : "";
     if (why.empty()) return false;
-    const std::string text = name_ + " " + why;
-    if (text == hindrance_) return true;
-    log::info("{}", text);
-    hindrance_ = text;
+    if (!health_.on_hindered(why)) return true;
+    log::info("{} {}", name_, why);
     listener_.on_worker_failing(*this);
     return true;
 }
@@ -167,10 +174,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             state_ = State::kReady;
             start_timer_.stop();
             settle_timer_.start(kSettleMs);
-            is_tried_for_ever_ = true;
-            hindrance_.clear();
-            // One that always died when it had come so far has to show more.
-            if (!dies_when_ready_) failure_.clear();
+            health_.on_ready();
             back_off_.healthy(loop_.now_ms());
             hang_detector_.restart(loop_.now_ms());
             stop_detector_.observe(false, loop_.now_ms());
@@ -244,12 +248,15 @@ std::string WorkerSlot::absence() const {
         return fmt::format("the peer is starting (pid {})", pid());
     }
     if (halted_) return "the peer is halted";
-    if (!hindrance_.empty())
+    if (restart_timer_.is_active()) {
+        const uint64_t now_ms = loop_.now_ms();
+        return fmt::format("the peer is dead, starts again in {} ms",
+                           restart_due_ms_ > now_ms ? restart_due_ms_ - now_ms : 0);
+    }
+    if (health_.is_hindered()) {
         return "the peer is away: its host " + settings_.host + " has not joined";
-    if (!restart_timer_.is_active()) return "the peer is dead";
-    const uint64_t now_ms = loop_.now_ms();
-    return fmt::format("the peer is dead, starts again in {} ms",
-                       restart_due_ms_ > now_ms ? restart_due_ms_ - now_ms : 0);
+    }
+    return "the peer is dead";
 }
 
 void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_needed) {
@@ -291,11 +298,7 @@ void WorkerSlot::halt() {
     if (halted_ || shutting_down_) return;
     halted_ = true;
     restart_timer_.stop();
-    // What kept it from starting may be mended until it is resumed: it is judged anew.
-    hindrance_.clear();
-    failure_.clear();
-    num_failures_ = 0;
-    dies_when_ready_ = false;
+    health_.forget();
     if (process_ != nullptr) {
         log::info(
             "{} is to end and to stay away (drain-worker, restart-worker or context set its "
@@ -402,7 +405,7 @@ void WorkerSlot::after_end(const Ending& ending) {
         // It served: that it died says nothing about its successor.
         start_later();
     } else if (ending.was_ready) {
-        dies_when_ready_ = true;
+        health_.on_short_life();
         // In front, because the reason can end with what the worker says.
         count_failure(name_ + ", as soon as it was ready: " + ending.reason,
                       false,
@@ -414,15 +417,11 @@ void WorkerSlot::after_end(const Ending& ending) {
 
 void WorkerSlot::excuse_deaths() {
     back_off_.forget();
-    if (dies_when_ready_) on_settled();
+    if (health_.dies_when_ready()) on_settled();
 }
 
 void WorkerSlot::on_settled() {
-    num_failures_ = 0;
-    dies_when_ready_ = false;
-    if (failure_.empty()) return;
-    failure_.clear();
-    listener_.on_worker_settled(*this);
+    if (health_.on_settled()) listener_.on_worker_settled(*this);
 }
 
 // Of what was asked to end nothing is said: it may end in the middle of anything.
@@ -442,21 +441,15 @@ std::string WorkerSlot::end_reason(const ProcessEnd& end) const {
 }
 
 void WorkerSlot::count_failure(const std::string& why, bool is_permanent, uint64_t num_more) {
-    ++num_failures_;
-    const bool is_failing = is_permanent || num_failures_ >= settings_.start_attempts + num_more;
-    if (is_failing && !is_tried_for_ever_) {
+    const SlotHealth::Verdict verdict = health_.on_failed(why, is_permanent, num_more);
+    if (verdict == SlotHealth::Verdict::kGiveUp) {
         listener_.on_worker_given_up(
-            *this, is_permanent ? why : fmt::format("{} ({} attempts)", why, num_failures_));
+            *this,
+            is_permanent ? why : fmt::format("{} ({} attempts)", why, health_.num_failures()));
         return;
     }
-    // A worker that was ready once is started for ever: giving up would end the requests of all
-    // others, and what it lacks may come back. So is one of another host, whose word ends nothing
-    // here.
     start_later();
-    if (!is_failing) return;
-    hindrance_.clear();
-    failure_ = settings_.spawn ? why : why + "; start it again by hand (spawn = false)";
-    listener_.on_worker_failing(*this);
+    if (verdict == SlotHealth::Verdict::kFailing) listener_.on_worker_failing(*this);
 }
 
 void WorkerSlot::start_later() {
@@ -475,7 +468,7 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     if (process_ == nullptr) {
         status.set_state(halted_                      ? "halted"
                          : restart_timer_.is_active() ? "back-off"
-                         : !hindrance_.empty()        ? "no host"
+                         : health_.is_hindered()      ? "no host"
                                                       : "dead");
         return;
     }

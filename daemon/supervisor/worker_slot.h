@@ -25,6 +25,7 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
+#include "daemon/supervisor/slot_health.h"
 #include "daemon/supervisor/stop_detector.h"
 #include "daemon/supervisor/worker_end.h"
 #include "daemon/supervisor/worker_process.h"
@@ -151,11 +152,11 @@ class WorkerSlot {
     // As commands name it: "attention1", "ffn0".
     std::string short_name() const;
     // Why this worker, which was ready once or is of another host, cannot start: start_attempts
-    // failures in a row, one that no further attempt can mend, or what hinders it; without spawn it
-    // says who has to start it. A death within kSettleMs of being ready is a failure too, but R11's
-    // three kills come on top, since what killed the worker may be a round that is about to be
-    // refused. Empty: it can, as far as is known.
-    const std::string& failure() const { return hindrance_.empty() ? failure_ : hindrance_; }
+    // failures in a row, one that no further attempt can mend, or what hinders it, or did until it
+    // is ready; without spawn it says who has to start it. A death within kSettleMs of being ready
+    // is a failure too, but R11's three kills come on top, since what killed the worker may be a
+    // round that is about to be refused. Empty: it can, as far as is known.
+    std::string failure() const { return health_.failure(); }
     bool is_halted() const { return halted_; }
     bool waits() const { return !wait_.text().empty(); }
     // Who this worker waits for (R7), and what that one does now; or empty.
@@ -174,6 +175,7 @@ class WorkerSlot {
     void on_wait(const control::WaitReport& report);
     void check_stop(bool is_needed);
     bool is_hindered();
+    void spawn_process();
     void on_started();
     void kill_for_fault(const std::string& why);
     bool is_fault(const ProcessEnd& end) const;
@@ -214,6 +216,7 @@ class WorkerSlot {
     Timer start_timer_;   // Kills a worker that does not get ready.
     Timer settle_timer_;  // Since it is ready.
     BackOff back_off_;
+    SlotHealth health_;
     HangDetector hang_detector_;
     StopDetector stop_detector_;
 
@@ -222,12 +225,7 @@ class WorkerSlot {
     bool is_to_run_ = true;  // run_flag.
     // run_flag is 0; or it was, and the process that was told to end is still there.
     bool halted_ = false;
-    bool is_tried_for_ever_ = false;
     uint32_t num_processes_ = 0;
-    uint64_t num_failures_ = 0;     // In a row before it was ready, or soon after.
-    bool dies_when_ready_ = false;  // One of them was soon after.
-    std::string hindrance_;         // What it waited for before it could start; until it is ready.
-    std::string failure_;
     uint64_t started_ms_ = 0;
     uint64_t restart_due_ms_ = 0;          // While restart_timer_ runs.
     std::optional<control::Fatal> fatal_;  // What the present process said at its end.

@@ -138,6 +138,38 @@ TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
     EXPECT_LT(worker("ffn", 0).uptime_ms(), WorkerSlot::kSettleMs);
 }
 
+// Goal: a worker whose host is back is not said to wait for it while it starts, and does not serve
+// before it is ready. Method: as above; the next worker is not ready before a file is there.
+// Oracle: the state, its reason and who is waited for.
+TEST_F(ServiceTest, AWorkerWhoseHostIsBackIsSaidToStart) {
+    const ScopedVariable waits("AFD_FAKE_WAIT", "1");
+    config_.attention_workers = 1;
+    bool is_there = true;
+    put_on_host_b(control::FFN);
+    find_host_ = [&](const std::string&) {
+        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    is_there = false;
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    ASSERT_TRUE(wait_for_service("failed"));
+    const std::string file = directory_.path("may-be-ready");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    is_there = true;
+    supervisor_->on_host_joined("b");
+    ASSERT_TRUE(wait_for_state("ffn", 0, "starting"));
+    EXPECT_EQ(status().reason(), "ffn worker 0: host 'b' has joined; it starts");
+    EXPECT_EQ(status().state(), "failed");
+    EXPECT_TRUE(reports(
+        "attention",
+        0,
+        "it waits; the peer is starting (pid " + std::to_string(worker("ffn", 0).pid()) + ")"));
+    directory_.write("may-be-ready", "");
+    ASSERT_TRUE(wait_for_service("ready"));
+    EXPECT_EQ(status().reason(), "");
+}
+
 TEST_F(ServiceTest, WithOneOfTwoAttentionWorkersItServesDegraded) {
     start_and_lose("attention", 1, "AFD_FAKE_FAIL");
     ASSERT_TRUE(wait_for_service("degraded"));
