@@ -200,6 +200,10 @@ void ReadyScan::refuse_round(uint32_t session, uint32_t micro_batch, int32_t rou
                                 round);
     }
     acknowledge(session, micro_batch, round, has_offers ? refused_mark(round) : round);
+    // Behind the acknowledgement: who dies in between finds the round open and refuses it again.
+    // Kept, the count would meet the round that gets this number next, where numbers begin anew
+    // because both processes did (over UCX).
+    executions_.end(lane(session, micro_batch));
 }
 
 void ReadyScan::acknowledge(uint32_t session, uint32_t micro_batch, int32_t round, int32_t word) {

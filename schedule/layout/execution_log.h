@@ -37,7 +37,7 @@ class ExecutionLog {
         shared(lane).store(static_cast<uint64_t>(round) << 32 | count, std::memory_order_seq_cst);
     }
 
-    // REQUIRES: every result of the lane's round is published.
+    // REQUIRES: every result of the lane's round is published, or it is refused.
     void end(size_t lane) {
         // Release: after the execution; partner: a successor's load.
         shared(lane).store(0, std::memory_order_release);

@@ -238,6 +238,27 @@ TEST_F(ReadyScanTest, RefusesADescriptorThatKilledThreeWorkersAndSparesTheOther)
     EXPECT_EQ(last.scan(0).size(), 1u) << "the lane's next descriptor is none";
 }
 
+// R11. Goal: a refusal is of one descriptor, and not of its number, which comes again over UCX when
+// both processes are new. Method: a refused round; then words as a new process has them, and a new
+// session's round of that number. Oracle: it is executed.
+TEST_F(ReadyScanTest, RefusesNoOtherDescriptorOfTheSameNumber) {
+    publish(0, 0, 2, 3, 5);
+    for (uint32_t num_deaths = 0; num_deaths < ExecutionLog::kDeadly; ++num_deaths) {
+        ReadyScan worker = make_scan();
+        worker.scan(0);
+        worker.take(num_deaths == 0 ? worker.scan(0) : worker.suspects());
+    }
+    ReadyScan refuses = make_scan();
+    EXPECT_TRUE(refuses.scan(0).empty());
+    ASSERT_EQ(refuses.errors().num_deadly, 1u);
+    *instance_.acknowledged(kRank, 0, 0) = 0;
+    publish(0, 0, 2, 3, 5);
+    ReadyScan successor = make_scan();
+    EXPECT_EQ(successor.scan(0).size(), 1u);
+    EXPECT_TRUE(successor.suspects().empty());
+    EXPECT_EQ(successor.errors().num_deadly, 0u);
+}
+
 // A kill between passes, or after the results, suspects nobody.
 TEST_F(ReadyScanTest, CountsOnlyExecutionsWithoutAnEnd) {
     for (int32_t round = 1; round <= 4; ++round) {
