@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/ucx/ucx_return.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -42,6 +43,7 @@ auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
 UcxReturn::UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory)
     : ReturnTransport(layout, end->index(), memory.window.get(), end->memory()),
       memory_(std::move(memory)),
+      overtaken_(memory_.outboxes.size(), 0),
       rounds_(*end, end->index(), layout.geometry, std::move(memory_.words)),
       end_(std::move(end)) {
     for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
@@ -96,6 +98,12 @@ void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
     }
 }
 
+void UcxReturn::on_open(uint32_t session) {
+    const size_t num_lanes = layout().geometry.num_micro_batches;
+    std::fill_n(overtaken_.begin() + static_cast<ptrdiff_t>(session * num_lanes), num_lanes, 0);
+    rounds_.on_open(session);
+}
+
 bool UcxReturn::on_message(uint32_t session,
                            const UcxHeader& header,
                            std::span<const std::byte> payload) {
@@ -116,8 +124,13 @@ bool UcxReturn::on_message(uint32_t session,
         if (results != nullptr) end_->send(session, *results);
         return true;
     }
+    // Sent twice (R15), and the second time overtaken by the next one, which says that it is over.
+    // Numbers come again only by another connection.
+    if (header.round == overtaken_[lane]) return true;
     // A session that keeps to R4 never comes here with another round in work.
-    return carries_round(done, standing) && store_descriptor(session, header, payload);
+    if (!carries_round(done, standing) || !store_descriptor(session, header, payload)) return false;
+    overtaken_[lane] = standing;
+    return true;
 }
 
 bool UcxReturn::store_descriptor(uint32_t session,

@@ -17,6 +17,7 @@
 #include "schedule/ucx/ucx_address.h"
 #include "schedule/ucx/ucx_message.h"
 #include "schedule/ucx/ucx_worker.h"
+#include "schedule/wait/adaptive_wait.h"
 #include "tests/schedule/ucx/ucx_network.h"
 
 namespace afd::schedule::stress {
@@ -192,6 +193,45 @@ TEST(HostileUcx, AnyBytesOfAPeerCostNobodyElse) {
     honest->publish(0, 0, 3, ids, 5);
     await([&] { return returns->descriptor_flags().at(2, Order::kAcquire) == 5; });
     EXPECT_EQ(returns->layer_id(1, 0), 3);
+}
+
+// Goal: R14. A descriptor that comes once more behind its successor, whose arrival says that it is
+// over, is neither stored nor held against the session. Method: a session by hand; the older one
+// comes before and after the acknowledgement of the newer one. Oracle: the next descriptor is
+// taken, which it would not be behind one that is not acknowledged; nothing was wrong.
+TEST(HostileUcx, ADescriptorThatItsSuccessorHasOvertakenIsDropped) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    Liar session(network, 0, 1);
+    UcxHeader header = session.header();
+    header.kind = UcxKind::kHello;
+    session.send(header, 0, 0);
+    await([&] { return session.is_welcome(); });
+    header.kind = UcxKind::kDescriptor;
+    const auto publish = [&](int32_t round) {
+        header.round = round;
+        session.send(header, 0, 0);
+    };
+    const auto stands = [&](int32_t round) {
+        return returns->descriptor_flags().at(0, Order::kAcquire) == round;
+    };
+    publish(1);
+    await([&] { return stands(1); });
+    returns->acknowledge(0, 0, 1);
+    publish(2);
+    publish(1);
+    await([&] { return stands(2); });
+    returns->acknowledge(0, 0, 2);
+    publish(1);
+    publish(3);
+    await([&] { return stands(3) || returns->end().num_bad() > 0; });
+    EXPECT_TRUE(stands(3));
+    EXPECT_EQ(returns->end().num_bad(), 0u);
 }
 
 }  // namespace
