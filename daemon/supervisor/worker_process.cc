@@ -81,7 +81,8 @@ bool has_crashed(const ProcessEnd& end) {
     if (!end.is_known) return false;
     switch (end.signal) {
         case 0:
-            return end.status != 0 && end.status != kExitAfddGone && end.status != kExitDamagedFile;
+            return end.status != 0 && end.status != kExitAfddGone &&
+                   end.status != kExitDamagedFile && end.status != kExitStuckUcx;
         case SIGILL:
         case SIGTRAP:
         case SIGABRT:

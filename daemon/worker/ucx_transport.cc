@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker/ucx_transport.h"
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/program/logging.h"
 #include "schedule/ucx/ucx_crash_handlers.h"
 #include "schedule/ucx/ucx_dispatch.h"
 #include "schedule/ucx/ucx_return.h"
@@ -13,12 +15,19 @@ namespace afd::daemon {
 
 namespace {
 
+[[noreturn]] void end_of_stuck_ucx(const std::string& why) {
+    log::error("{}; this worker ends, and its successor has another UCX", why);
+    // No destructors: they wait for what does not come back.
+    std::_Exit(kExitStuckUcx);
+}
+
 schedule::UcxConfig ucx_config(const control::Ucx& wanted) {
     schedule::UcxConfig config;
     config.transports = wanted.transports();
     config.devices = wanted.devices();
     config.host = wanted.host();
     config.near_by_memory = wanted.near_by_memory();
+    config.end_stuck = end_of_stuck_ucx;
     // Of shared memory alone nobody hears that a peer is gone.
     config.tells_failures = wanted.transports().find("tcp") != std::string::npos ||
                             wanted.transports().find("rc") != std::string::npos;

@@ -38,6 +38,8 @@ namespace afd::daemon {
 inline constexpr int kExitAfddGone = 8;
 // A file that it maps is damaged: whatever it worked on, it is not to blame.
 inline constexpr int kExitDamagedFile = 9;
+// UCX does not come back; likewise.
+inline constexpr int kExitStuckUcx = 10;
 // Exit status of a worker after fail().
 inline constexpr int kExitWorkerFailed = 1;
 

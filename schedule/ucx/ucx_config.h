@@ -16,6 +16,11 @@ struct UcxConfig {
     // Whether these transports tell that a peer is gone. The shared memory of UCX ("sm,self") does
     // not: there its silence does, and paths stay until the worker ends.
     bool tells_failures = true;
+    // Who has UCX for longer than this never comes back: the process ends, and a successor has
+    // another UCX.
+    uint64_t stuck_us = 10'000'000;
+    // Ends it, on whichever thread has noticed; does not return. Null: aborts.
+    void (*end_stuck)(const std::string& why) = nullptr;
     // Whether workers of one host talk through memory instead (schedule/near).
     bool near_by_memory = false;
 };

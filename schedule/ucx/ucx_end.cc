@@ -51,13 +51,6 @@ EndpointMemory UcxEnd::memory() {
     return memory;
 }
 
-void UcxEnd::sleep(int eventfd, uint64_t timeout_us) {
-    AFD_ASSERT(!turns_.is_stuck(worker_->num_turns(), steady_now_us()),
-               "UCX has not come back to the thread that receives for %llu ms",
-               static_cast<unsigned long long>(config_.stuck_us / 1'000));
-    worker_->sleep(eventfd, timeout_us);
-}
-
 UcxMessage& UcxEnd::fresh(std::unique_ptr<UcxMessage>& message, size_t payload_bytes) {
     if (message && message->num_in_flight != 0) buried_.push_back(std::move(message));
     if (!message) message = std::make_unique<UcxMessage>();

@@ -21,7 +21,6 @@
 #include "schedule/context/heartbeat.h"
 #include "schedule/transport/endpoint.h"
 #include "schedule/transport/link_view.h"
-#include "schedule/ucx/turn_watch.h"
 #include "schedule/ucx/ucx_address_book.h"
 #include "schedule/ucx/ucx_worker.h"
 #include "schedule/wait/doorbell.h"
@@ -37,8 +36,6 @@ struct UcxEndConfig {
     UcxAddressBook* book = nullptr;
     std::byte* control = nullptr;
     int doorbell = -1;
-    // A call into UCX that does not come back for this long never will: the worker ends.
-    uint64_t stuck_us = 10'000'000;
 };
 
 class UcxEnd final : public UcxReceiver, public Arrivals {
@@ -111,9 +108,7 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     // On the data thread, while it spins: a wake-up of the thread that receives takes longer than
     // the message.
     void take() override { worker_->try_progress(); }
-    // Ends the process if UCX holds the thread that receives: nothing would arrive any more, and
-    // nobody else would notice. A successor has another UCX.
-    void sleep(int eventfd, uint64_t timeout_us) override;
+    void sleep(int eventfd, uint64_t timeout_us) override { worker_->sleep(eventfd, timeout_us); }
 
   private:
     struct Link {
@@ -168,7 +163,6 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     Meaning* meaning_ = nullptr;
     uint64_t num_connections_ = 0;
     uint64_t num_bad_ = 0;
-    TurnWatch turns_{config_.stuck_us};  // The data thread's.
     std::vector<HeartbeatWords> heartbeats_;
     std::vector<Link> links_;
     uint32_t next_beat_peer_ = 0;

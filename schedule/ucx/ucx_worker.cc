@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "proto/check.h"
@@ -35,13 +38,16 @@ Result<std::unique_ptr<UcxWorker>> UcxWorker::make(const UcxConfig& config,
                                                    size_t num_peers) {
     AFD_ASSIGN(std::unique_ptr<UcxPaths> paths,
                UcxPaths::make(config, listens, std::max(num_peers, kStrangersMin)));
-    std::unique_ptr<UcxWorker> made(new UcxWorker(std::move(paths)));
+    std::unique_ptr<UcxWorker> made(new UcxWorker(config, std::move(paths)));
     if (made->wake_fd_ < 0) return unavailable("no eventfd for the thread that receives");
     return made;
 }
 
-UcxWorker::UcxWorker(std::unique_ptr<UcxPaths> paths)
-    : paths_(std::move(paths)), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+UcxWorker::UcxWorker(const UcxConfig& config, std::unique_ptr<UcxPaths> paths)
+    : paths_(std::move(paths)),
+      stuck_us_(config.stuck_us),
+      end_stuck_(config.end_stuck),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 UcxWorker::~UcxWorker() {
     stop();
@@ -78,6 +84,27 @@ void UcxWorker::wake() {
     // Release; partner: run().
     wants_tick_.store(true, std::memory_order_release);
     ring(wake_fd_);
+}
+
+// In slices: a process that was stopped has not waited, and whoever sets the time makes one of them
+// longer or shorter. By the wall clock, because the thread sanitizer knows no mutex that waits by
+// another.
+UcxWorker::Lock UcxWorker::lock() const {
+    constexpr uint64_t kSliceUs = 100'000;
+    Lock held(mutex_, std::try_to_lock);
+    for (uint64_t waited_us = 0; !held.owns_lock(); waited_us += kSliceUs) {
+        if (waited_us >= stuck_us_) end_stuck("UCX has not given the lock back");
+        const auto end = std::chrono::system_clock::now() + std::chrono::microseconds(kSliceUs);
+        static_cast<void>(held.try_lock_until(end));
+    }
+    return held;
+}
+
+void UcxWorker::end_stuck(const std::string& what) const {
+    const std::string why = what + " for " + std::to_string(stuck_us_ / 1'000) + " ms";
+    if (end_stuck_ != nullptr) end_stuck_(why);
+    AFD_ASSERT(false, "%s", why.c_str());
+    std::abort();
 }
 
 Result<std::shared_ptr<UcxPath>> UcxWorker::connect(std::span<const std::byte> address,
@@ -189,6 +216,9 @@ void UcxWorker::rest(uint64_t tick_us) {
 }
 
 void UcxWorker::sleep(int eventfd, uint64_t timeout_us) {
+    if (turns_.is_stuck(num_turns(), steady_now_us())) {
+        end_stuck("UCX has not come back to the thread that receives");
+    }
     takes_all_ = true;
     bool with_ucx = true;
     {

@@ -14,6 +14,9 @@
 // One lock guards all of UCX, and whatever the receiver keeps for it: callbacks run under it, on
 // the thread that receives, or on one that calls try_progress(). Sending posts on the caller's
 // thread; what UCX cannot post at once goes on from the thread that receives.
+//
+// A call into UCX that does not come back holds the lock, or the thread that receives, for good.
+// Whoever waits for either for stuck_us ends the process (UcxConfig).
 
 #include <atomic>
 #include <cstddef>
@@ -21,11 +24,13 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "proto/status.h"
 #include "schedule/ucx/taker_watch.h"
+#include "schedule/ucx/turn_watch.h"
 #include "schedule/ucx/ucx_config.h"
 #include "schedule/ucx/ucx_message.h"
 #include "schedule/ucx/ucx_receiver.h"
@@ -37,7 +42,7 @@ class UcxPaths;
 class UcxWorker {
   public:
     using Path = UcxPath;
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<std::timed_mutex>;
     static constexpr uint64_t kTickUs = 3000;
     static constexpr uint64_t kRestUs = 1000;
     static constexpr size_t kStrangersMin = 64;
@@ -63,7 +68,7 @@ class UcxWorker {
     // Lets on_tick() run soon. Any thread.
     void wake();
 
-    Lock lock() const { return Lock(mutex_); }
+    Lock lock() const;
     // A turn on the caller's thread, if nobody else is at it. While it comes back for more, or
     // sleeps here, the worker's own thread rests (taker_watch.h), for kRestUs at a time.
     void try_progress();
@@ -98,7 +103,8 @@ class UcxWorker {
     bool progress();
 
   private:
-    explicit UcxWorker(std::unique_ptr<UcxPaths> paths);
+    UcxWorker(const UcxConfig& config, std::unique_ptr<UcxPaths> paths);
+    [[noreturn]] void end_stuck(const std::string& what) const;
     void run();
     void take_turns(int num_max);
     int num_own_turns(bool is_spared, bool was_awake, bool was_away) const;
@@ -110,14 +116,17 @@ class UcxWorker {
 
     std::unique_ptr<UcxPaths> paths_;
     UcxReceiver* receiver_ = nullptr;
-    mutable std::mutex mutex_;
+    const uint64_t stuck_us_;
+    void (*const end_stuck_)(const std::string& why);
+    mutable std::timed_mutex mutex_;
     int wake_fd_ = -1;
     std::atomic<bool> wants_tick_{false};
     std::atomic<bool> is_over_{false};
     std::atomic<uint64_t> num_turns_{0};
     TakerWatch taker_;
-    bool takes_all_ = false;   // Whoever calls try_progress() and sleep() has slept.
-    uint32_t num_misses_ = 0;  // And found the lock taken.
+    bool takes_all_ = false;      // Whoever calls try_progress() and sleep() has slept.
+    uint32_t num_misses_ = 0;     // And found the lock taken.
+    TurnWatch turns_{stuck_us_};  // And looks after the own thread.
     std::thread thread_;
 };
 

@@ -6,6 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "daemon/supervisor/worker_process.h"
+#include "daemon/worker/worker_control.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
 
 namespace afd::daemon {
@@ -113,6 +115,14 @@ TEST_F(WorkerEndTest, WhoSendsNonsenseIsKilledForIt) {
     ASSERT_GE(listener_.ends.size(), 2U);
     EXPECT_TRUE(listener_.ends[1].is_fault) << listener_.ends[1].how;
     EXPECT_THAT(listener_.ends[1].how, HasSubstr("killed by signal 9"));
+}
+
+TEST(WorkerEnd, AnExitForWhatIsNoFaultOfTheWorkIsNoCrash) {
+    for (const int status : {0, kExitAfddGone, kExitDamagedFile, kExitStuckUcx}) {
+        EXPECT_FALSE(has_crashed({.is_known = true, .status = status, .signal = 0})) << status;
+    }
+    EXPECT_TRUE(has_crashed({.is_known = true, .status = 1, .signal = 0}));
+    EXPECT_FALSE(has_crashed({.is_known = false, .status = 1, .signal = 0}));
 }
 
 // It has worked on nothing yet.

@@ -18,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -365,7 +366,7 @@ TEST(UcxTransport, BeginsWithoutARankThatIsLost) {
 
 // Goal: a worker whose receiving thread UCX holds ends by itself. Method: the lock is held, as it
 // is by a call that does not come back, while the data thread sleeps again and again. Oracle: its
-// last words; before, it sleeps as long with the lock free.
+// last words, by whichever thread notices first; before, it sleeps as long with the lock free.
 TEST(UcxTransportDeathTest, AWorkerThatUcxHoldsEnds) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     // More than one look can add (schedule/ucx/turn_watch.h).
@@ -385,7 +386,33 @@ TEST(UcxTransportDeathTest, AWorkerThatUcxHoldsEnds) {
             const UcxWorker::Lock held = returns->end().lock();
             sleep_for(*returns, 2 * kStuckUs);
         },
-        "lives while it is free; .*UCX has not come back to the thread that receives for 2000 ms");
+        "lives while it is free; .*UCX has not "
+        "(come back to the thread that receives|given the lock back) for 2000 ms");
+}
+
+// Goal: a data thread that publishes while UCX holds the lock does not wait for ever, and the
+// process ends as its owner has it. Method: the lock is held while another thread publishes.
+// Oracle: the exit code; until then it waits as long as it may.
+TEST(UcxTransportDeathTest, APublicationThatUcxHoldsUpEndsTheWorker) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    constexpr uint64_t kStuckUs = 500'000;
+    EXPECT_EXIT(
+        {
+            UcxConfig config = UcxNetwork::default_config();
+            config.stuck_us = kStuckUs;
+            config.end_stuck = [](const std::string& why) {
+                std::fputs(why.c_str(), stderr);
+                std::_Exit(10);
+            };
+            UcxNetwork network(small_geometry(), config);
+            const auto dispatch = network.dispatch(0);
+            const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+            const UcxWorker::Lock held = dispatch->end().lock();
+            std::thread([&] { dispatch->publish(0, 0, 0, ids, 1); }).join();
+            std::fputs("it has published", stderr);
+        },
+        testing::ExitedWithCode(10),
+        "UCX has not given the lock back for 500 ms");
 }
 
 }  // namespace

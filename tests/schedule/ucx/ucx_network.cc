@@ -38,8 +38,7 @@ UcxEndConfig UcxNetwork::end_config(Role role, uint32_t index, uint64_t epoch) {
             .epoch = epoch,
             .book = &book_,
             .control = (is_ffn ? rank_controls_ : session_controls_)[index].get(),
-            .doorbell = (is_ffn ? rank_doorbells_ : session_doorbells_)[index],
-            .stuck_us = stuck_us_};
+            .doorbell = (is_ffn ? rank_doorbells_ : session_doorbells_)[index]};
 }
 
 std::unique_ptr<UcxDispatch> UcxNetwork::dispatch(uint32_t session) {

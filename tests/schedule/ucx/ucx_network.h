@@ -28,7 +28,7 @@ class UcxNetwork {
     std::unique_ptr<UcxDispatch> dispatch_of_epoch(uint32_t session, uint64_t epoch);
 
     // Of the ends that are made from here on.
-    void set_stuck_us(uint64_t stuck_us) { stuck_us_ = stuck_us; }
+    void set_stuck_us(uint64_t stuck_us) { config_.stuck_us = stuck_us; }
 
     UcxEndConfig end_config(Role role, uint32_t index, uint64_t epoch);
     const WindowLayout& layout() const { return layout_; }
@@ -37,7 +37,6 @@ class UcxNetwork {
 
   private:
     UcxConfig config_;
-    uint64_t stuck_us_ = UcxEndConfig{}.stuck_us;
     WindowLayout layout_;
     UcxAddressBook book_;
     EventFds session_doorbells_;
