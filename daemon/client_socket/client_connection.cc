@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/client_socket/client_connection.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -219,7 +221,17 @@ void ClientConnection::refuse(Code code, const std::string& why) {
 }
 
 void ClientConnection::send(const client::Response& response) {
-    if (is_open()) append_frame(response, socket_.output());
+    if (!is_open()) return;
+    if (fits_frame(response)) return append_frame(response, socket_.output());
+    // The client would give the connection up, and with it all of its other requests.
+    client::Response refused;
+    refused.set_request_id(response.request_id());
+    refused.mutable_error()->set_code(static_cast<uint32_t>(Code::kResourceExhausted));
+    refused.mutable_error()->set_message(
+        fmt::format("the answer has {} bytes, and a message at most {}",
+                    response.ByteSizeLong(),
+                    kFrameBytesMax));
+    append_frame(refused, socket_.output());
 }
 
 void ClientConnection::flush() {

@@ -3,7 +3,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
+#include <vector>
 
 namespace afd::daemon {
 namespace {
@@ -14,9 +17,8 @@ constexpr double kNsPerUs = 1000.0;
 void add(const std::string& name,
          const std::string& unit,
          double per_unit,
-         const MetricHistogram& histogram,
+         const HistogramCounts& counts,
          client::Worker& worker) {
-    const HistogramCounts counts = histogram.read();
     if (counts.count == 0) return;
     client::Distribution& to = *worker.add_distributions();
     to.set_name(name);
@@ -45,6 +47,32 @@ void fill_common(const Metrics& metrics, client::Worker& worker) {
     }
 }
 
+// A status of a thousand workers has to fit into a frame, so of many ranks only the slowest have a
+// distribution of their own.
+void add_peer_waits(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker) {
+    struct Wait {
+        uint32_t rank;
+        HistogramCounts counts;
+    };
+    std::vector<Wait> waits;
+    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
+        waits.push_back({rank, metrics.peer_wait(rank).read()});
+    }
+    if (waits.size() > kPeerWaitsMax) {
+        HistogramCounts all;
+        for (const Wait& wait : waits) all.add(wait.counts);
+        add("wait for all ffn", "us", kNsPerUs, all, worker);
+        const auto end = waits.begin() + kPeerWaitsMax;
+        std::ranges::nth_element(
+            waits, end, std::greater(), [](const Wait& wait) { return wait.counts.mean(); });
+        waits.erase(end, waits.end());
+        std::ranges::sort(waits, {}, &Wait::rank);
+    }
+    for (const Wait& wait : waits) {
+        add(fmt::format("wait for ffn {}", wait.rank), "us", kNsPerUs, wait.counts, worker);
+    }
+}
+
 }  // namespace
 
 void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker) {
@@ -57,11 +85,9 @@ void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::
     worker.set_num_timeouts(metrics.get(Counter::kTimeouts));
     worker.set_num_prefix_queries(metrics.get(Counter::kPrefixQueries));
     worker.set_num_prefix_hits(metrics.get(Counter::kPrefixHits));
-    for (uint32_t rank = 0; rank < num_ranks; ++rank) {
-        add(fmt::format("wait for ffn {}", rank), "us", kNsPerUs, metrics.peer_wait(rank), worker);
-    }
-    add("step", "us", kNsPerUs, metrics.histogram(Histogram::kStepNs), worker);
-    add("micro-batches in flight", "", 1.0, metrics.histogram(Histogram::kInFlight), worker);
+    add_peer_waits(metrics, num_ranks, worker);
+    add("step", "us", kNsPerUs, metrics.histogram(Histogram::kStepNs).read(), worker);
+    add("micro-batches in flight", "", 1.0, metrics.histogram(Histogram::kInFlight).read(), worker);
 }
 
 void fill_ffn_metrics(const Metrics& metrics,
@@ -71,11 +97,15 @@ void fill_ffn_metrics(const Metrics& metrics,
     fill_common(metrics, worker);
     worker.set_num_bad_choices(metrics.get(Counter::kBadChoices));
     worker.set_num_overruled(metrics.get(Counter::kOverruled));
-    add("descriptor age", "us", kNsPerUs, metrics.histogram(Histogram::kAgeNs), worker);
-    add("pass", "us", kNsPerUs, metrics.histogram(Histogram::kPassNs), worker);
-    add("rows of a pass", "", 1.0, metrics.histogram(Histogram::kPassRows), worker);
-    add("sessions of a pass", "", 1.0, metrics.histogram(Histogram::kPassDescriptors), worker);
-    add("descriptors ready", "", 1.0, metrics.histogram(Histogram::kReady), worker);
+    add("descriptor age", "us", kNsPerUs, metrics.histogram(Histogram::kAgeNs).read(), worker);
+    add("pass", "us", kNsPerUs, metrics.histogram(Histogram::kPassNs).read(), worker);
+    add("rows of a pass", "", 1.0, metrics.histogram(Histogram::kPassRows).read(), worker);
+    add("sessions of a pass",
+        "",
+        1.0,
+        metrics.histogram(Histogram::kPassDescriptors).read(),
+        worker);
+    add("descriptors ready", "", 1.0, metrics.histogram(Histogram::kReady).read(), worker);
     for (const uint32_t expert : experts) {
         client::ExpertRows& rows = *worker.add_expert_rows();
         rows.set_expert(expert);

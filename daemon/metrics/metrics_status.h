@@ -11,6 +11,10 @@
 
 namespace afd::daemon {
 
+// Of more FFN workers than these, an attention worker tells the sum of its waits and those for the
+// slowest.
+inline constexpr uint32_t kPeerWaitsMax = 32;
+
 // `num_ranks`: FFN workers that it waits for; 0 when colocated.
 void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::Worker& worker);
 

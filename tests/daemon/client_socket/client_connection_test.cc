@@ -93,6 +93,31 @@ TEST_F(ClientConnectionTest, PromptThatIsNotUtf8DoesNotCloseTheConnection) {
     EXPECT_EQ(host_.num_closed, 0);
 }
 
+// Goal: an answer that no frame holds costs its own request and not the connection. Method: a trace
+// that is too long, then a short answer. Oracle: what the client reads.
+TEST_F(ClientConnectionTest, AnAnswerThatNoFrameHoldsIsAnError) {
+    TestClient client(loop_, host_);
+    client.send_bytes(status_frames(1, 2));
+    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
+    ClientSession& session = *host_.sessions.front();
+    client::Response answer;
+    answer.set_request_id(1);
+    answer.mutable_metrics()->set_text(std::string(kFrameBytesMax, 'x'));
+    session.send(answer);
+    answer.set_request_id(2);
+    answer.mutable_metrics()->set_text("short");
+    session.send(answer);
+    session.flush();
+    ASSERT_TRUE(run_until(loop_, [&] {
+        client.receive();
+        return client.last(2) != nullptr;
+    }));
+    EXPECT_EQ(client.last(2)->metrics().text(), "short");
+    ASSERT_NE(client.last(1), nullptr);
+    EXPECT_EQ(client.last(1)->error().code(), static_cast<uint32_t>(Code::kResourceExhausted));
+    EXPECT_THAT(client.last(1)->error().message(), testing::HasSubstr("and a message at most"));
+}
+
 // What was sent before the end of the stream is heard, also if it takes several turns.
 TEST_F(ClientConnectionTest, RequestsBeforeTheEndOfTheStreamAreHeard) {
     TestClient client(loop_, host_);

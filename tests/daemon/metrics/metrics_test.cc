@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/metrics/metrics_status.h"
+#include "proto/frame.h"
 
 namespace afd::daemon {
 namespace {
@@ -120,6 +121,39 @@ TEST(MetricsStatus, TellsWhatHappenedInMicrosecondsAndNothingElse) {
     EXPECT_EQ(worker.distributions(0).unit(), "us");
     EXPECT_EQ(worker.distributions(0).max(), 48.0);
     EXPECT_EQ(worker.distributions(0).p99(), 48.0);
+}
+
+// Goal: the status of the largest instance fits into a frame. Method: an attention worker that has
+// waited for each of 256 ranks, a link to each, all numbers large; times 1,024. Oracle: the bytes;
+// the slowest ranks are among what is told, in their order, with the sum of all.
+TEST(MetricsStatus, OfManyRanksTheSlowestAreToldAndItFitsIntoAFrame) {
+    constexpr uint32_t kRanks = 256;
+    Segment segment(kRanks * schedule::kHistogramBytes / sizeof(uint64_t));
+    Metrics metrics = segment.metrics();
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+        for (const uint64_t ns : {40'000, 999'999'999}) metrics.peer_wait(rank).record(ns + rank);
+    }
+    metrics.peer_wait(7).record(10'000'000'000);
+    client::Status status;
+    client::Worker& worker = *status.add_workers();
+    fill_attention_metrics(metrics, kRanks, worker);
+    ASSERT_EQ(worker.distributions_size(), 1 + static_cast<int>(kPeerWaitsMax));
+    EXPECT_EQ(worker.distributions(0).name(), "wait for all ffn");
+    EXPECT_EQ(worker.distributions(0).count(), 2 * kRanks + 1);
+    EXPECT_EQ(worker.distributions(1).name(), "wait for ffn 7");
+    EXPECT_EQ(worker.distributions(2).name(), "wait for ffn 225");
+    EXPECT_EQ(worker.distributions(kPeerWaitsMax).name(), "wait for ffn 255");
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+        client::Link& link = *worker.add_links();
+        link.set_is_open(true);
+        link.set_is_near(true);
+        link.set_latency_ns(100'000'000);
+        link.set_bytes_per_s(10'000'000'000);
+        link.set_bytes_sent(uint64_t{1} << 48);
+        link.set_bytes_received(uint64_t{1} << 48);
+    }
+    for (int i = 1; i < 1024; ++i) *status.add_workers() = worker;
+    EXPECT_TRUE(fits_frame(status)) << status.ByteSizeLong();
 }
 
 TEST(MetricsStatus, TellsTheRowsOfEachExpertThatTheRankHolds) {
