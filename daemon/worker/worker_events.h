@@ -87,6 +87,10 @@ struct VoidableRound {
     int32_t round = 0;
 };
 
+// With a zero byte: a report of a wait (R7) and "no slot: " in front of it, with the largest
+// numbers.
+inline constexpr size_t kEventTextBytes = 256;
+
 struct WorkerEvent {
     enum class Kind : uint32_t {
         kStarted,         // The first chunk of the sequence is scheduled; `token` tokens before it
@@ -111,7 +115,7 @@ struct WorkerEvent {
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
     VoidableRound voidable = {};                          // kVoidRequest.
     // kEnd with an error, kWait: one line, zero-terminated. Others: see set_top().
-    char text[216] = {};
+    char text[kEventTextBytes] = {};
 
     // Formats `text`; cuts what does not fit.
     template <typename... Args>
@@ -120,12 +124,13 @@ struct WorkerEvent {
     }
 
     // kWait: who waits for whom, for which FFN rank, and what that was last seen to do, which
-    // begins at `peer_at` of the text; 0: nowhere.
+    // begins at `peer_at` of the text; 0: nowhere, for want of room.
     void set_wait(const std::string& wait, uint32_t rank, const std::string& peer) {
         token = rank;
         const std::string start = wait + "; ";
-        set_text("%s%s", start.c_str(), peer.c_str());
-        peer_at = start.size() < sizeof(text) ? static_cast<uint16_t>(start.size()) : uint16_t{0};
+        const bool has_room = start.size() + peer.size() < sizeof(text);
+        set_text("%s", (has_room ? start + peer : wait).c_str());
+        peer_at = has_room ? static_cast<uint16_t>(start.size()) : uint16_t{0};
     }
 
     // kToken, kPromptLogprob: the most likely tokens in its place. They lie where other events have
@@ -143,6 +148,6 @@ struct WorkerEvent {
     }
 };
 
-static_assert(sizeof(WorkerEvent) == 296, "a ring of 16,384 is 4.6 MiB");
+static_assert(sizeof(WorkerEvent) == 336, "a ring of 16,384 is 5.3 MiB");
 
 }  // namespace afd::daemon

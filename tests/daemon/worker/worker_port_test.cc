@@ -6,8 +6,11 @@
 #include <sys/eventfd.h>
 
 #include <atomic>
+#include <limits>
+#include <string>
 #include <thread>
 
+#include "schedule/context/heartbeat.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -16,6 +19,38 @@ namespace {
 bool is_readable(int fd, int timeout_ms) {
     pollfd entry{fd, POLLIN, 0};
     return ::poll(&entry, 1, timeout_ms) > 0;
+}
+
+// Goal: a report of a wait is whole, whatever its numbers: one that ended within a number named
+// another round. Method: the largest that there are, in the longest kind of wait. Oracle: the texts
+// that were put together.
+TEST(WorkerEvent, AReportOfAWaitIsWholeWithTheLargestNumbers) {
+    constexpr int32_t kPidMax = 4'194'304;  // The kernel's.
+    constexpr int32_t kLeast = std::numeric_limits<int32_t>::min();
+    schedule::PeerState peer;
+    peer.heartbeat.pid = kPidMax;
+    peer.heartbeat.state = schedule::WorkerState::kComputing;
+    peer.heartbeat_age_us = uint64_t{100} * 24 * 3600 * 1'000'000;
+    const std::string told = schedule::describe_peer(peer);
+    for (int32_t kind = 1; kind <= static_cast<int32_t>(schedule::WaitKind::kGrant); ++kind) {
+        const schedule::WaitInfo wait{
+            static_cast<schedule::WaitKind>(kind), 1023, 63, kLeast, kLeast, kLeast};
+        const std::string text =
+            schedule::describe_wait(schedule::Role::kAttention, 1023, kPidMax, wait, peer);
+        WorkerEvent event;
+        event.set_wait(text, 255, told);
+        EXPECT_EQ(std::string(event.text), text + "; " + told);
+        EXPECT_EQ(std::string(event.text + event.peer_at), told);
+        EXPECT_LT(("no slot: " + text + "; " + told).size(), kEventTextBytes);
+    }
+}
+
+TEST(WorkerEvent, WhatHasNoRoomIsLeftOutWhole) {
+    const std::string wait(kEventTextBytes - 10, 'w');
+    WorkerEvent event;
+    event.set_wait(wait, 3, "the peer is idle");
+    EXPECT_EQ(std::string(event.text), wait);
+    EXPECT_EQ(event.peer_at, 0);
 }
 
 TEST(WorkerPort, WakesTheControlThreadOnlyWhileItSleeps) {
