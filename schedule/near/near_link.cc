@@ -56,8 +56,11 @@ NearLink::~NearLink() {
 void NearLink::fail() {
     has_failed_ = true;
     if (socket_ >= 0) ::close(std::exchange(socket_, -1));
-    for (const Outgoing& outgoing : outgoing_) --*outgoing.message.num_in_flight;
+    for (; first_waiting_ < outgoing_.size(); ++first_waiting_) {
+        --*outgoing_[first_waiting_].message.num_in_flight;
+    }
     outgoing_.clear();
+    first_waiting_ = 0;
 }
 
 void NearLink::use(Segment memory, bool is_maker) {
@@ -109,19 +112,29 @@ void NearLink::send(const NearMessage& message) {
     // In order: not past what waits.
     if (memory_ && flush() && write(outgoing)) return;
     if (has_failed_) return;
-    ++*message.num_in_flight;
-    outgoing_.push_back(outgoing);
+    let_wait(outgoing);
     // Whoever sleeps at the socket goes on: the caller may have something else to do.
     while (memory_ && !has_failed_ && writer_.arm() && !flush()) continue;
 }
 
-bool NearLink::flush() {
-    if (outgoing_.empty()) return !has_failed_;
-    while (!outgoing_.empty() && write(outgoing_.front())) {
-        --*outgoing_.front().message.num_in_flight;
-        outgoing_.pop_front();
+void NearLink::let_wait(const Outgoing& outgoing) {
+    ++*outgoing.message.num_in_flight;
+    if (outgoing_.size() == outgoing_.capacity() && first_waiting_ > 0) {
+        outgoing_.erase(outgoing_.begin(),
+                        outgoing_.begin() + static_cast<ptrdiff_t>(first_waiting_));
+        first_waiting_ = 0;
     }
-    if (!outgoing_.empty() || has_failed_) return false;
+    outgoing_.push_back(outgoing);
+}
+
+bool NearLink::flush() {
+    if (num_waiting() == 0) return !has_failed_;
+    while (num_waiting() > 0 && write(outgoing_[first_waiting_])) {
+        --*outgoing_[first_waiting_++].message.num_in_flight;
+    }
+    if (num_waiting() > 0 || has_failed_) return false;
+    outgoing_.clear();
+    first_waiting_ = 0;
     // Nobody waits for room any more: armed, the reader would go on to wake for each message.
     writer_.disarm();
     return true;
@@ -165,10 +178,11 @@ bool NearLink::write(Outgoing& outgoing) {
 
 bool NearLink::take(NearReceiver& receiver) {
     if (!memory_ || has_failed_) return false;
-    const size_t num_waiting = outgoing_.size();
-    const uint64_t sent = num_waiting > 0 ? outgoing_.front().sent : 0;
-    const bool was_sent = num_waiting > 0 && (flush() || outgoing_.size() < num_waiting ||
-                                              (!has_failed_ && outgoing_.front().sent > sent));
+    const size_t num_before = num_waiting();
+    const uint64_t sent = num_before > 0 ? outgoing_[first_waiting_].sent : 0;
+    const bool was_sent =
+        num_before > 0 && (flush() || num_waiting() < num_before ||
+                           (!has_failed_ && outgoing_[first_waiting_].sent > sent));
     const uint64_t got = got_;
     if (!receive()) return was_sent || got_ != got;
     got_ = 0;
@@ -229,7 +243,7 @@ bool NearLink::receive() {
 
 bool NearLink::arm() {
     if (!memory_ || has_failed_) return false;
-    const bool has_room = !outgoing_.empty() && writer_.arm();
+    const bool has_room = num_waiting() > 0 && writer_.arm();
     return reader_.arm() || has_room;
 }
 

@@ -13,10 +13,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "proto/status.h"
 #include "schedule/near/near_address.h"
@@ -98,6 +98,8 @@ class NearLink {
     void use(Segment memory, bool is_maker);
     void take_memory(int descriptor);
     bool write(Outgoing& outgoing);
+    size_t num_waiting() const { return outgoing_.size() - first_waiting_; }
+    void let_wait(const Outgoing& outgoing);
     bool flush();
     std::span<std::byte> next_incoming();
     bool receive();
@@ -108,7 +110,10 @@ class NearLink {
     std::optional<Segment> memory_;
     NearWriter writer_;
     NearReader reader_;
-    std::deque<Outgoing> outgoing_;  // What had no room.
+    // What had no room, from first_waiting_ on. It keeps its memory: a queue with nodes would
+    // allocate with every other message while the link is busy.
+    std::vector<Outgoing> outgoing_;
+    size_t first_waiting_ = 0;
     // What comes in: its head, its payload, and how many bytes of both and of padding are here.
     Head head_{};
     std::unique_ptr<std::byte[]> payload_;

@@ -4,9 +4,16 @@
 // it replaces the global allocation functions.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "schedule/dispatch/dispatch_lane.h"
 #include "schedule/dispatch/ffn_scheduler.h"
 #include "schedule/dispatch/ready_scan.h"
+#include "schedule/near/near_door.h"
+#include "schedule/near/near_link.h"
 #include "schedule/wait/adaptive_wait.h"
 #include "tests/counted_allocations.h"
 #include "tests/schedule/protocol/local_instance.h"
@@ -60,6 +67,46 @@ TEST(SteadyState, AllocatesNothing) {
         }
         EXPECT_EQ(test::num_allocations() - before, 0u) << name_of(policy);
     }
+}
+
+class Taker final : public NearReceiver {
+  public:
+    void on_message(std::span<const std::byte>, std::span<const std::byte>) override { ++num_; }
+    size_t num() const { return num_; }
+
+  private:
+    size_t num_ = 0;
+};
+
+// Goal: a link between neighbours that has more to send than its ring holds allocates nothing, once
+// it has had as much. Method: rounds of messages of which most have to wait, taken by the other
+// end. Oracle: the count of allocations.
+TEST(SteadyState, ABusyNearLinkAllocatesNothing) {
+    constexpr size_t kMessages = 9;
+    const auto door = NearDoor::make(true, 1).value();
+    const auto from = NearLink::connect(door->address()).value();
+    std::vector<std::unique_ptr<NearLink>> came;
+    while (came.empty()) came = door->look(0);
+    came.front()->on_socket();
+    const std::vector<std::byte> payload(NearLink::kRingBytes / 3);
+    const std::vector<std::byte> header(8);
+    std::array<uint32_t, kMessages> num_in_flight{};
+    Taker taker;
+    const auto run = [&](int num_rounds) {
+        for (int round = 0; round < num_rounds; ++round) {
+            const size_t num_before = taker.num();
+            for (uint32_t& count : num_in_flight) from->send({header, payload, &count});
+            while (taker.num() < num_before + kMessages && !from->has_failed()) {
+                came.front()->take(taker);
+                from->take(taker);
+            }
+        }
+    };
+    run(2);
+    const uint64_t before = test::num_allocations();
+    run(50);
+    EXPECT_EQ(test::num_allocations() - before, 0u);
+    EXPECT_FALSE(from->has_failed());
 }
 
 }  // namespace
