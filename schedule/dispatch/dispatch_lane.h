@@ -42,8 +42,8 @@
 
 namespace afd::schedule {
 
-// kAsync publishes to the ranks that got at least one row, kSync to every rank: one without rows
-// executes and acknowledges the round all the same, and the round waits for it.
+// kAsync publishes to the ranks that got at least one row, kSync to every rank that it may store
+// to: one without rows acknowledges the round at once, and the next round waits for that.
 enum class DispatchMode { kSync, kAsync };
 
 constexpr std::string_view name_of(DispatchMode mode) {
