@@ -17,6 +17,7 @@
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "schedule/shared_memory/instance_segments.h"
+#include "schedule/ucx/private_memory.h"
 
 namespace afd::daemon {
 namespace {
@@ -272,6 +273,9 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
     AFD_TRY(check_experts(config, files.config()));
     needs.kv_bytes = kv_bytes_here(config, files.config());
     AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, files.config()));
+    if (config.transport == Transport::kUcx && config.num_ffn_workers() > 0) {
+        AFD_TRY(schedule::check_publication_bytes(layout));
+    }
     needs.shm_bytes = schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
     needs.window_bytes = window_bytes_here(config, layout);
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;

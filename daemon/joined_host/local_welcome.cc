@@ -68,6 +68,7 @@ Result<schedule::WorkerSegments> LocalWelcome::create_segments(
     AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const schedule::Role own_role = role_of(role);
+    AFD_TRY(schedule::check_publication_bytes(layout));
     AFD_TRY(schedule::check_private_room(
         fmt::format("{} worker {}", role == control::FFN ? "ffn" : "attention", index),
         schedule::private_bytes(layout, own_role)));

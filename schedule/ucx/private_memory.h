@@ -19,6 +19,10 @@ namespace afd::schedule {
 
 uint64_t private_bytes(const WindowLayout& layout, Role role);
 
+// Whether every publication fits into one message, also between neighbours.
+// Errors: kInvalidArgument: the largest is longer; says what to change.
+Result<> check_publication_bytes(const WindowLayout& layout);
+
 // Of `what` that takes so many bytes for windows. Errors: kResourceExhausted: there is no room.
 Result<> check_private_room(const std::string& what, uint64_t size_bytes);
 

@@ -23,7 +23,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
   public:
     // Puts its epoch into `config.book`, as afdd would, and begins to connect.
     // REQUIRES: config.role is kAttention.
-    // Errors: kResourceExhausted: this machine has no room for its window (private_memory.h).
+    // Errors: those of private_memory.h: the window does not fit.
     static Result<std::unique_ptr<UcxDispatch>> make(const UcxEndConfig& config,
                                                      const WindowLayout& layout,
                                                      std::unique_ptr<UcxWorker> worker);

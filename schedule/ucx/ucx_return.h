@@ -22,7 +22,7 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
   public:
     // Puts its address into `config.book`, as afdd would; sessions connect then.
     // REQUIRES: config.role is kFfn; `worker` listens.
-    // Errors: kResourceExhausted: this machine has no room for its window (private_memory.h).
+    // Errors: those of private_memory.h: the window does not fit.
     static Result<std::unique_ptr<UcxReturn>> make(const UcxEndConfig& config,
                                                    const WindowLayout& layout,
                                                    std::unique_ptr<UcxWorker> worker);

@@ -11,6 +11,7 @@
 
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/window_memory.h"
+#include "schedule/ucx/private_memory.h"
 
 namespace afd::daemon {
 namespace {
@@ -260,6 +261,32 @@ TEST(Doctor, RefusesWindowsForWhichThereIsNoRoom) {
     EXPECT_EQ(room.error().code, Code::kResourceExhausted);
     EXPECT_THAT(room.error().message, HasSubstr("the window memory of this host's workers needs "));
     EXPECT_THAT(room.error().message, HasSubstr("micro_batch_size, or run workers on more hosts"));
+}
+
+// Goal: a micro-batch that no message holds is refused by its option; workers asserted on it.
+// Method: the limit, and one token more. Oracle: 1 GiB.
+TEST(Doctor, RefusesMicroBatchesThatNoMessageHolds) {
+    Config config;
+    config.transport = Transport::kUcx;
+    config.attention_workers = config.ffn_workers = 1;
+    const auto layout_of = [](uint32_t micro_batch_size) {
+        return schedule::WindowLayout::compute({.num_sessions = 1,
+                                                .num_micro_batches = 1,
+                                                .micro_batch_size = micro_batch_size,
+                                                .selected_expert_num = 1,
+                                                .num_experts = 8,
+                                                .attn_to_ffn_token_bytes = 32768,
+                                                .ffn_to_attn_token_bytes = 512,
+                                                .num_ffn_workers = 1})
+            .value();
+    };
+    const uint32_t largest = (uint32_t{1} << 30) / (32768 + 16 + 4);
+    EXPECT_TRUE(schedule::check_publication_bytes(layout_of(largest)).ok());
+    const Result<> refused = check_window_room(config, layout_of(largest + 1));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message, HasSubstr("micro_batch_size = 32749: "));
+    EXPECT_THAT(refused.error().message, HasSubstr("lower micro_batch_size"));
 }
 
 // Goal: who joins is told that its share is not known, instead of numbers that are another's.
