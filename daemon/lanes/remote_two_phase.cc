@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "daemon/config/instance_geometry.h"
 #include "proto/check.h"
@@ -40,6 +41,11 @@ RemoteTwoPhase::RemoteTwoPhase(const Settings& settings, const Parts& parts)
       peers_(num_ranks_) {
     capability_.dispatch_dtypes = ops::bit(settings.dispatch_dtype);
     for (Peer& peer : peers_) peer.offer.counts.resize(operators_.num_local_experts());
+    if (!settings.row_checksums) return;
+    // Of a block, from all ranks.
+    const size_t num_rows = size_t{std::min(settings.block_tokens, settings.num_tokens_max)} *
+                            (settings.top_k + settings.num_shared);
+    unsealed_.resize(num_rows * settings.hidden * sizeof(ops::Bf16));
 }
 
 Result<ops::Ticket> RemoteTwoPhase::prepare_async(const ops::MoeInput& input, uint32_t slot) {
@@ -255,16 +261,22 @@ void RemoteTwoPhase::put_block(uint32_t rank, uint32_t block) {
     }
 }
 
-// The rows of the block that was counted last, with a rank that has any.
-Result<> RemoteTwoPhase::look_at_results(uint32_t rank, const std::byte* results) const {
+// Copies the rows of the block that was counted last, with a rank that has any, and looks at each
+// as it was copied: what is summed must be what was judged, whatever is stored there meanwhile.
+// Returns their number.
+Result<size_t> RemoteTwoPhase::unseal_results(uint32_t rank,
+                                              const std::byte* results,
+                                              std::byte* to) const {
     const auto counts = operators_.block_counts(rank);
     const auto num_rows = std::accumulate(counts.begin(), counts.end(), size_t{0});
     const size_t value_bytes = settings_.hidden * sizeof(ops::Bf16);
     const std::byte* seals =
         results + two_phase_seals_offset(peers_[rank].offer.block_rows_max, settings_.hidden);
     for (size_t i = 0; i < num_rows; ++i) {
-        const schedule::RowState state = schedule::look_at_row(
-            {results + i * value_bytes, value_bytes}, seals + i * schedule::kRowSealBytes);
+        std::byte* const copy = to + i * value_bytes;
+        std::memcpy(copy, results + i * value_bytes, value_bytes);
+        const schedule::RowState state =
+            schedule::look_at_row({copy, value_bytes}, seals + i * schedule::kRowSealBytes);
         if (state == schedule::RowState::kIntact) continue;
         return data_loss(
             "layer {}: row {} of {} in a block of a two-phase round was corrupted on its way {} "
@@ -275,12 +287,14 @@ Result<> RemoteTwoPhase::look_at_results(uint32_t rank, const std::byte* results
                  state == schedule::RowState::kInputCorrupted ? "to" : "back from",
                  rank));
     }
-    return {};
+    return num_rows;
 }
 
 Result<> RemoteTwoPhase::combine_block(uint32_t block) {
     const ops::StageTimer timer(profile(), ops::MoeStage::kCombine);
     operators_.count_block(block);
+    const size_t value_bytes = settings_.hidden * sizeof(ops::Bf16);
+    std::byte* unsealed = unsealed_.data();
     for (uint32_t rank = 0; rank < num_ranks_; ++rank) {
         const Peer& peer = peers_[rank];
         // A rank without rows of the round has no segment.
@@ -290,7 +304,8 @@ Result<> RemoteTwoPhase::combine_block(uint32_t block) {
                 : peer.memory.received + schedule::two_phase_return_offset(
                                              block, peer.offer.block_rows_max, row_bytes_.returned);
         if (settings_.row_checksums && results != nullptr) {
-            AFD_TRY(look_at_results(rank, results));
+            AFD_ASSIGN(const size_t num_rows, unseal_results(rank, results, unsealed));
+            results = std::exchange(unsealed, unsealed + num_rows * value_bytes);
         }
         operators_.set_results(rank, results);
     }

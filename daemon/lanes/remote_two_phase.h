@@ -42,7 +42,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
         uint32_t num_tokens_max = 0;
         uint32_t block_tokens = 0;
         schedule::RowDtype dispatch_dtype = schedule::RowDtype::kBf16;
-        bool row_checksums = false;  // Rows are sealed, and looked at when they come back.
+        bool row_checksums = false;  // Rows are sealed, and judged when they come back.
     };
     // All outlive the object.
     struct Parts {
@@ -130,7 +130,7 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     void send_block(uint32_t block);
     void put_block(uint32_t rank, uint32_t block);
     Result<> combine_block(uint32_t block);
-    Result<> look_at_results(uint32_t rank, const std::byte* results) const;
+    Result<size_t> unseal_results(uint32_t rank, const std::byte* results, std::byte* to) const;
     void end_round();
 
     const Settings settings_;
@@ -150,6 +150,8 @@ class RemoteTwoPhase final : public ops::PrepareFinalize {
     uint32_t num_sent_ = 0;
     uint32_t num_combined_ = 0;
     std::vector<Peer> peers_;  // [F]
+    // With row_checksums: the results of a block, as they were judged, rank by rank.
+    std::vector<std::byte> unsealed_;
 };
 
 }  // namespace afd::daemon
