@@ -50,6 +50,9 @@ ExitCode Afdd::run() {
     if (const auto done = setup_.choose_kernels(); !done.ok()) {
         return fail(ExitCode::kUsage, done.error());
     }
+    if (const auto done = setup_.choose_network(); !done.ok()) {
+        return fail(ExitCode::kUsage, done.error());
+    }
     crew_ = std::make_unique<Crew>(loop_, setup_, config_);
     if (const auto done = crew_->plan(); !done.ok()) return fail(ExitCode::kUsage, done.error());
     if (const auto done = crew_->place_experts(); !done.ok()) {

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "daemon/config/address_kind.h"
 #include "proto/check.h"
 #include "proto/failure.h"
 
@@ -58,7 +59,7 @@ Result<> check_listen_address(const std::string& value) {
 }
 
 bool ListenAddress::is_loopback() const {
-    return is_ipv6 ? host == "::1" : host.starts_with("127.");
+    return is_loopback_host(host);
 }
 
 std::string ListenAddress::text() const {

@@ -80,8 +80,6 @@ control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus) {
     if (config.transport == Transport::kUcx) {
         control::Ucx& ucx = *welcome.mutable_ucx();
         ucx.set_transports(config.ucx_transports);
-        ucx.set_devices(config.ucx_devices);
-        ucx.set_host(config.ucx_host);
         ucx.set_near_by_memory(config.ucx_neighbours == Neighbours::kMemory);
     }
     return welcome;

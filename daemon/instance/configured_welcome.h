@@ -2,7 +2,8 @@
 #pragma once
 
 // What workers are told (the Welcome, proto/control.proto) as far as it follows from the
-// configuration and the cores alone. What the model and the segments add is InstanceLayout's.
+// configuration and the cores alone. What the model, the network and the segments add is
+// InstanceLayout's.
 
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"

@@ -108,6 +108,10 @@ control::Welcome InstanceLayout::common_welcome() const {
     welcome.set_instance_id(instance_id_);
     welcome.set_model_identity(setup_.model().identity());
     welcome.set_weight_cache(setup_.weight_cache_directory());
+    if (welcome.has_ucx()) {
+        welcome.mutable_ucx()->set_host(setup_.ucx_network().host);
+        welcome.mutable_ucx()->set_devices(setup_.ucx_network().devices);
+    }
     return welcome;
 }
 

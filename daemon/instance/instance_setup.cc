@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/config/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "model/unicode/utf8.h"
@@ -112,6 +113,14 @@ Result<> InstanceSetup::choose_kernels() {
             ops::name_of(numeric_class_),
             ops::name_of(ops::best_numeric_class()));
     }
+    return {};
+}
+
+Result<> InstanceSetup::choose_network() {
+    if (config_.transport != Transport::kUcx) return {};
+    AFD_ASSIGN(const std::string host, own_ucx_host(config_));
+    AFD_ASSIGN(ucx_network_, choose_ucx_network(config_, host, network_devices()));
+    log::info("workers talk over UCX at {}", ucx_network_.text());
     return {};
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/config/config.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/instance/instance_lock.h"
+#include "daemon/instance/ucx_network.h"
 #include "daemon/loop/unique_fd.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
@@ -40,6 +41,9 @@ class InstanceSetup {
     Result<> open_model();
     // Errors: kInvalidArgument and others: an option that this machine or model cannot follow.
     Result<> choose_kernels();
+    // Of an afdd that has not joined another; nothing to do without transport = ucx.
+    // Errors: kInvalidArgument: ucx_host and ucx_devices (ucx_network.h).
+    Result<> choose_network();
     // Errors: those of create_vocabulary_file().
     Result<> create_vocabulary();
 
@@ -51,6 +55,8 @@ class InstanceSetup {
     ops::NumericClass numeric_class() const { return numeric_class_; }
     // Empty: packed weights are not kept.
     const std::string& weight_cache_directory() const { return weight_cache_directory_; }
+    // With transport = ucx.
+    const UcxNetwork& ucx_network() const { return ucx_network_; }
     // The image of the vocabulary's trie (daemon/worker/vocabulary_file.h); stays this object's.
     int vocabulary() const { return vocabulary_.get(); }
 
@@ -65,6 +71,7 @@ class InstanceSetup {
     std::optional<model::Tokenizer> tokenizer_;
     ops::NumericClass numeric_class_ = ops::NumericClass::kPortable;
     std::string weight_cache_directory_;
+    UcxNetwork ucx_network_;
     UniqueFd vocabulary_;
 };
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/ucx_host.h"
 #include "daemon/joined_host/local_welcome.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
@@ -122,6 +123,8 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
     if (!own) return unavailable("{}: the connection has no address", with(leader.peer()));
     ListenAddress address = listen_address_of(*own);
     if (address.host == own_address_.host) return {};
+    AFD_ASSIGN(const std::string ucx_host, choose_ucx_host(config_, address.host));
+    AFD_ASSIGN(ucx_network_, choose_ucx_network(config_, ucx_host, network_devices()));
     address.port = 0;
     AFD_ASSIGN(UniqueFd socket, listen_tcp(address, "join"));
     own_address_ = address;
@@ -129,6 +132,9 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
         loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
             guests_->add(std::move(connected));
         });
+    log::info("the leader finds this host at {}; workers talk over UCX at {}",
+              address.text(),
+              ucx_network_.text());
     return {};
 }
 
@@ -225,7 +231,7 @@ Seat::Settings JoinedHost::seat_settings(control::Role role,
     const LocalWelcome local{
         .role = role, .index = index, .cpus = cpus, .is_oversubscribed = cpus_.oversubscribed};
     settings.localise = [this, local](control::Welcome& welcome) {
-        return local.localise(config_, setup_, own_address_, welcome);
+        return local.localise(config_, setup_, ucx_network_, welcome);
     };
     settings.create_segments = [local](const control::Welcome& welcome) {
         return local.create_segments(welcome);

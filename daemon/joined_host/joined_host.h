@@ -26,6 +26,7 @@
 #include "daemon/instance/end_signals.h"
 #include "daemon/instance/instance_setup.h"
 #include "daemon/instance/service_life.h"
+#include "daemon/instance/ucx_network.h"
 #include "daemon/joined_host/guests.h"
 #include "daemon/joined_host/leader_tie.h"
 #include "daemon/joined_host/seat.h"
@@ -96,6 +97,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<LeaderTie> tie_;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
+    UcxNetwork ucx_network_;     // Of the workers, from then on.
     std::unique_ptr<Acceptor> acceptor_;
     std::unique_ptr<Guests> guests_;
     CpuPlan cpus_;

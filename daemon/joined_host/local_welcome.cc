@@ -13,18 +13,9 @@
 
 namespace afd::daemon {
 
-namespace {
-
-bool is_loopback(const std::string& host) {
-    return ListenAddress{.host = host, .is_ipv6 = host.find(':') != std::string::npos}
-        .is_loopback();
-}
-
-}  // namespace
-
 Result<> LocalWelcome::localise(const Config& config,
                                 const InstanceSetup& setup,
-                                const ListenAddress& own_address,
+                                const UcxNetwork& network,
                                 control::Welcome& welcome) const {
     if (!welcome.has_ucx()) {
         return failed_precondition("workers of several hosts talk over transport = 'ucx'");
@@ -40,10 +31,8 @@ Result<> LocalWelcome::localise(const Config& config,
     welcome.set_oversubscribed(own.oversubscribed());
     welcome.set_spin_us(own.spin_us());
     welcome.set_seccomp(own.seccomp());
-    welcome.mutable_ucx()->set_devices(config.ucx_devices);
-    // The default reaches nobody on another host.
-    const bool is_unset = is_loopback(config.ucx_host) && !own_address.is_loopback();
-    welcome.mutable_ucx()->set_host(is_unset ? own_address.host : config.ucx_host);
+    welcome.mutable_ucx()->set_devices(network.devices);
+    welcome.mutable_ucx()->set_host(network.host);
     if (role != control::FFN || welcome.ffn_scheduler().empty()) return {};
     if (::access(welcome.ffn_scheduler().c_str(), R_OK) == 0) return {};
     return not_found("ffn_scheduler = '{}' is not on this host; put it at the same place",

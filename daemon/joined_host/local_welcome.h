@@ -9,8 +9,8 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
-#include "daemon/config/listen_address.h"
 #include "daemon/instance/instance_setup.h"
+#include "daemon/instance/ucx_network.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 #include "schedule/shared_memory/worker_segments.h"
@@ -23,12 +23,12 @@ struct LocalWelcome {
     WorkerCpus cpus;                 // Of this worker,
     bool is_oversubscribed = false;  // and of the host.
 
-    // `own_address`: at which the leader sees this host, which is another one when it has joined
+    // `network`: of this host where the leader sees it, which is another one when it has joined
     // again over another network. REQUIRES: `setup` has opened the model, and is of `config`.
     // Errors: kFailedPrecondition, kNotFound: what the leader wants and this host does not have.
     Result<> localise(const Config& config,
                       const InstanceSetup& setup,
-                      const ListenAddress& own_address,
+                      const UcxNetwork& network,
                       control::Welcome& welcome) const;
 
     // As the worker will compute them (WorkerSetup::make), for a Welcome that was localised.

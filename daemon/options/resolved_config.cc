@@ -9,6 +9,7 @@
 
 #include "daemon/config/join_address.h"
 #include "daemon/config/listen_address.h"
+#include "daemon/config/ucx_host.h"
 #include "daemon/options/config_file.h"
 #include "daemon/options/config_options.h"
 #include "proto/did_you_mean.h"
@@ -184,6 +185,8 @@ Result<> check_hosts(const Config& config) {
         return invalid_argument(
             "spawn = false: workers of other hosts are started by their afdd; leave spawn at true");
     }
+    // At which address a host that joins is seen shows when it has.
+    if (config.has_hosts()) AFD_TRY(own_ucx_host(config));
     return {};
 }
 

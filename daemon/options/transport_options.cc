@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <netinet/in.h>
-
-#include <arpa/inet.h>
-
+#include "daemon/config/address_kind.h"
+#include "daemon/config/ucx_host.h"
 #include "daemon/options/choice_member.h"
 #include "daemon/options/option_topics.h"
 #include "model/unicode/utf8.h"
@@ -19,13 +17,21 @@ Result<> check_ucx_text(const std::string& value) {
 
 Result<> check_ucx_host(const std::string& value) {
     AFD_TRY(check_ucx_text(value));
-    in6_addr address{};
-    for (const int family : {AF_INET, AF_INET6}) {
-        if (::inet_pton(family, value.c_str(), &address) == 1) return {};
+    if (value == kUcxAuto) return {};
+    switch (kind_of_address(value).value_or(AddressKind::kMulticast)) {
+        case AddressKind::kLoopback:
+        case AddressKind::kUnicast:
+            return {};
+        case AddressKind::kAny:
+            return Error{Code::kInvalidArgument,
+                         "must be an address of this host, and this is every one; peers need one "
+                         "to connect to, as 10.0.0.1 or fd00::1"};
+        case AddressKind::kMulticast:
+            break;
     }
     return Error{Code::kInvalidArgument,
-                 "must be an address of this host, as in 10.0.0.1 or fd00::1; names are not looked "
-                 "up"};
+                 "must be an address of this host, as in 10.0.0.1 or fd00::1, or 'auto'; names are "
+                 "not looked up"};
 }
 
 }  // namespace
@@ -47,15 +53,17 @@ std::vector<ConfigOption> transport_options() {
          .check = check_ucx_text},
         {.name = "ucx_devices",
          .member = &C::ucx_devices,
-         .default_text = "all",
+         .default_text = kUcxAuto,
          .unit = "",
-         .description = "transport = ucx: which network devices it may use (UCX_NET_DEVICES)",
+         .description = "transport = ucx: network devices that it may use (UCX_NET_DEVICES); auto: "
+                        "that of ucx_host",
          .check = check_ucx_text},
         {.name = "ucx_host",
          .member = &C::ucx_host,
-         .default_text = "127.0.0.1",
+         .default_text = kUcxAuto,
          .unit = "",
-         .description = "transport = ucx: address of this host at which FFN workers listen",
+         .description = "transport = ucx: address of this host at which FFN workers listen; auto: "
+                        "where other hosts find it, else 127.0.0.1",
          .check = check_ucx_host},
         {.name = "ucx_neighbours",
          .member = choice<&C::ucx_neighbours>(),

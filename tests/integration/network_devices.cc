@@ -36,19 +36,10 @@ std::string address_of_test(uint32_t place) {
            "." + std::to_string(offset & 0xff);
 }
 
-std::vector<std::string> network_leader_flags(const std::string& device,
-                                              const std::string& address,
+std::vector<std::string> network_leader_flags(const std::string& address,
                                               const std::string& certificates) {
-    return {"--transport",
-            "ucx",
-            "--ucx-devices",
-            device,
-            "--ucx-host",
-            address,
-            "--cluster-listen",
-            address + ":0",
-            "--cluster-dir",
-            certificates};
+    return {
+        "--transport", "ucx", "--cluster-listen", address + ":0", "--cluster-dir", certificates};
 }
 
 }  // namespace afd::test

@@ -29,8 +29,7 @@ bool move_device(const std::string& device,
 std::string address_of_test(uint32_t place);
 
 // Flags of a leader that has certificates there, and listens for hosts at this address.
-std::vector<std::string> network_leader_flags(const std::string& device,
-                                              const std::string& address,
+std::vector<std::string> network_leader_flags(const std::string& address,
                                               const std::string& certificates);
 
 }  // namespace afd::test

@@ -33,7 +33,7 @@ class NetworkSwitch {
         return inside_namespace(namespace_of(host));
     }
     std::vector<std::string> leader_flags(const std::string& certificates) const {
-        return network_leader_flags(device_, address(), certificates);
+        return network_leader_flags(address(), certificates);
     }
 
   private:

@@ -33,7 +33,7 @@ class NetworkWire {
     std::vector<std::string> in_namespace() const { return inside_namespace(name_); }
     // Of the leader, which has certificates there and listens for hosts at its end.
     std::vector<std::string> leader_flags(const std::string& certificates) const {
-        return network_leader_flags(device_, address(), certificates);
+        return network_leader_flags(address(), certificates);
     }
     // Null: nothing is emulated.
     const LinkEmulator* emulator() const { return emulator_.get(); }

@@ -255,6 +255,10 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
                 HasSubstr("UCX has no transport 'pigeon' on device"));
     EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "nowhere"}),
                 HasSubstr("ucx_host = 'nowhere': must be an address of this host"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-host", "192.0.2.1"}),
+                HasSubstr("ucx_host = '192.0.2.1': no network device of this host has this"));
+    EXPECT_THAT(refusal({"--transport", "ucx", "--ucx-devices", "none7"}),
+                HasSubstr("ucx_devices = 'none7': this host has no network device 'none7'"));
 }
 
 }  // namespace

@@ -403,7 +403,12 @@ TEST(Config, TheHostOfUcxIsAnAddress) {
         sources.flags["ucx_host"] = wrong;
         EXPECT_THAT(error_of(sources), HasSubstr("must be an address of this host")) << wrong;
     }
-    for (const char* right : {"10.0.0.1", "fd00::1", "::1"}) {
+    for (const char* wrong : {"0.0.0.0", "::", "224.0.0.1", "ff02::1"}) {
+        ConfigSources sources = with_model();
+        sources.flags["ucx_host"] = wrong;
+        EXPECT_THAT(error_of(sources), HasSubstr("must be an address of this host")) << wrong;
+    }
+    for (const char* right : {"auto", "10.0.0.1", "fd00::1", "::1"}) {
         ConfigSources sources = with_model();
         sources.flags["ucx_host"] = right;
         const Result<ResolvedConfig> resolved = resolve_config(sources);
