@@ -34,7 +34,8 @@ Afdd::Afdd(Config config, Surroundings surroundings, std::unique_ptr<Predecessor
                            config_.drain_timeout_ms);
                        end(ExitCode::kDrainTimedOut, kGraceMs);
                    }),
-      heartbeat_timer_(loop_, [this] { say_heartbeat(); }) {}
+      heartbeat_timer_(loop_, [this] { say_heartbeat(); }),
+      link_timer_(loop_, [this] { look_at_links(); }) {}
 
 ExitCode Afdd::run() {
     // The order is that of cost and of blame: the lock first, because leftovers may be removed only
@@ -255,6 +256,24 @@ void Afdd::say_heartbeat() {
     life_.say_status(*line);
 }
 
+void Afdd::look_at_links() {
+    client::Status status;
+    crew_->supervisor().fill_status(status);
+    if (hosts_ != nullptr) hosts_->fill_status(status);
+    for (const LinkWatch::News& news :
+         links_.look(status, setup_.ucx_network().host, loop_.now_ms())) {
+        if (!news.is_down) {
+            log::info("{}", news.text);
+            continue;
+        }
+        log::error(
+            "{} for {} s, and requests over this link wait for round_timeout_ms: let ucx_host and "
+            "the firewall of either host allow it (docs/hosts.md, Ports)",
+            news.text,
+            LinkWatch::kDownMs / 1000);
+    }
+}
+
 void Afdd::on_end_signal(int signal) {
     switch (end_signals_.on_signal(loop_.now_ms())) {
         case EndSignals::Meaning::kDrain:
@@ -282,6 +301,9 @@ void Afdd::serve() {
     crew_->supervisor().start(*gateway_, *this);
     life_.begin();
     heartbeat_timer_.start(HeartbeatLine::kPeriodMs, HeartbeatLine::kPeriodMs);
+    if (config_.transport == Transport::kUcx) {
+        link_timer_.start(LinkWatch::kPeriodMs, LinkWatch::kPeriodMs);
+    }
     if (!config_.spawn) {
         log::info(
             "waiting for workers that are started by hand: afd-attention-worker "
@@ -355,6 +377,10 @@ void Afdd::fill_status(client::Status& status) const {
     crew_->layout().fill_status(status);
     crew_->supervisor().fill_status(status);
     if (hosts_ != nullptr) hosts_->fill_status(status);
+    if (const std::string down = links_.reason(); !down.empty() && status.state() == "ready") {
+        status.set_state("degraded");
+        status.set_reason(down);
+    }
 }
 
 void Afdd::on_stop_asked() {

@@ -17,6 +17,7 @@
 #include "daemon/afdd/crew.h"
 #include "daemon/afdd/doors.h"
 #include "daemon/afdd/heartbeat_line.h"
+#include "daemon/afdd/link_watch.h"
 #include "daemon/afdd/resizer.h"
 #include "daemon/afdd/takeover.h"
 #include "daemon/afdd/upgrader.h"
@@ -77,6 +78,7 @@ class Afdd final : private AttentionWorkers,
     void reload();
     Result<> reload_config();
     void say_heartbeat();
+    void look_at_links();
     void serve();
 
     // AttentionWorkers: of the crew that serves.
@@ -126,6 +128,8 @@ class Afdd final : private AttentionWorkers,
     Timer drain_timer_;
     Timer heartbeat_timer_;
     HeartbeatLine heartbeat_;
+    Timer link_timer_;
+    LinkWatch links_;
     bool draining_ = false;
     bool ending_ = false;
     ExitCode exit_code_ = ExitCode::kOk;

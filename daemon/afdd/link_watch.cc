@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/afdd/link_watch.h"
+
+#include <fmt/core.h>
+
+#include <set>
+
+namespace afd::daemon {
+
+namespace {
+
+std::string host_text(const std::string& host) {
+    return host.empty() ? "on this host" : "on host '" + host + "'";
+}
+
+// Where its FFN workers are found, as far as the leader sees it.
+std::string address_of_host(const client::Status& status,
+                            const std::string& name,
+                            const std::string& own_address) {
+    if (name.empty()) return own_address;
+    for (const client::Host& host : status.hosts()) {
+        if (host.name() == name) return host.address().substr(0, host.address().rfind(':'));
+    }
+    return "an unknown address";
+}
+
+}  // namespace
+
+std::vector<LinkWatch::News> LinkWatch::look(const client::Status& status,
+                                             const std::string& own_address,
+                                             uint64_t now_ms) {
+    std::map<uint32_t, const client::Worker*> ranks;
+    for (const client::Worker& worker : status.workers()) {
+        if (worker.role() == "ffn" && worker.state() == "ready") ranks[worker.index()] = &worker;
+    }
+    std::vector<News> news;
+    std::set<Ends> still_down;
+    for (const client::Worker& session : status.workers()) {
+        if (session.role() != "attention" || session.state() != "ready") continue;
+        for (int i = 0; i < session.links_size(); ++i) {
+            const auto rank = ranks.find(static_cast<uint32_t>(i));
+            if (session.links(i).is_open() || rank == ranks.end()) continue;
+            const Ends ends{session.index(), rank->first};
+            still_down.insert(ends);
+            Down& down = down_.try_emplace(ends, Down{now_ms, ""}).first->second;
+            if (!down.text.empty() || now_ms - down.since_ms < kDownMs) continue;
+            const std::string& host = rank->second->host();
+            down.text = fmt::format("attention {} {} reaches no ffn {} {} ({})",
+                                    ends.first,
+                                    host_text(session.host()),
+                                    ends.second,
+                                    host_text(host),
+                                    address_of_host(status, host, own_address));
+            news.push_back({true, down.text});
+        }
+    }
+    std::erase_if(down_, [&](const auto& entry) {
+        if (still_down.contains(entry.first)) return false;
+        if (!entry.second.text.empty()) {
+            news.push_back({false,
+                            fmt::format("attention {} and ffn {}: their link is open again, or "
+                                        "one of them has ended",
+                                        entry.first.first,
+                                        entry.first.second)});
+        }
+        return true;
+    });
+    return news;
+}
+
+std::string LinkWatch::reason() const {
+    std::string reason;
+    for (const auto& [ends, down] : down_) {
+        if (!down.text.empty()) reason += (reason.empty() ? "" : "; ") + down.text;
+    }
+    return reason;
+}
+
+}  // namespace afd::daemon
