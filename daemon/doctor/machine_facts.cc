@@ -5,11 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "daemon/config/cpu_plan.h"
+#include "schedule/shared_memory/control_group.h"
 #include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -45,16 +45,6 @@ uint64_t number_of(rlim_t limit) {
     return limit == RLIM_INFINITY ? kUnlimited : limit;
 }
 
-// "max 100000" or "150000 100000": microseconds of a period. Of the own group, as a container sees
-// it at the root of its hierarchy.
-double read_cpu_quota() {
-    std::istringstream words(first_line("/sys/fs/cgroup/cpu.max"));
-    std::string quota;
-    double period = 0;
-    if (!(words >> quota >> period) || quota == "max" || period <= 0) return 0;
-    return std::strtod(quota.c_str(), nullptr) / period;
-}
-
 // "always [madvise] never": the one in brackets.
 std::string chosen(const std::string& line) {
     const size_t open = line.find('[');
@@ -79,7 +69,8 @@ MachineFacts read_machine() {
     std::istringstream flags(value_of("/proc/cpuinfo", "flags"));
     for (std::string flag; flags >> flag;) facts.cpu_flags.insert(flag);
     facts.num_cores = static_cast<uint32_t>(allowed_cpus().size());
-    facts.cpu_quota = read_cpu_quota();
+    facts.cpu_quota =
+        schedule::control_group_cores(schedule::kControlGroupRoot, schedule::own_control_groups());
     const int file = ::memfd_create("afd-doctor", MFD_CLOEXEC);
     facts.has_memfd = file >= 0;
     if (file >= 0) ::close(file);

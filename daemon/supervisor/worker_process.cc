@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "daemon/worker/worker_control.h"
+#include "schedule/shared_memory/oom_watch.h"
 
 namespace afd::daemon {
 
@@ -40,9 +41,15 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     const std::vector<std::string>& arguments,
     OnGone on_gone) {
     std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
-    AFD_ASSIGN(process->child_,
-               ChildProcess::start(
-                   loop, {.executable = executable, .arguments = arguments}, std::move(on_gone)));
+    // One for all children: a count that rises is the end of one of them.
+    static schedule::OomWatch oom_watch;
+    const auto judge = [on_gone = std::move(on_gone)](ProcessEnd end) {
+        end.is_out_of_memory = end.signal == SIGKILL && oom_watch.take();
+        on_gone(end);
+    };
+    AFD_ASSIGN(
+        process->child_,
+        ChildProcess::start(loop, {.executable = executable, .arguments = arguments}, judge));
     process->pid_ = process->child_->pid();
     return process;
 }

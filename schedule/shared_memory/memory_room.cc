@@ -27,7 +27,7 @@ uint64_t machine_bytes() {
 uint64_t available_memory_bytes() {
     // Where the hierarchy is mounted elsewhere nothing is found, and the machine's memory counts.
     return std::min(machine_bytes(),
-                    control_group_room_bytes("/sys/fs/cgroup", own_control_group()));
+                    control_group_room_bytes(kControlGroupRoot, own_control_groups()));
 }
 
 Result<> check_memory_room(const std::string& what,

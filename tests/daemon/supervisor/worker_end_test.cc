@@ -160,5 +160,12 @@ TEST_F(WorkerEndTest, TheEndOfAStandInIsNoFaultOfItsWorker) {
     EXPECT_THAT(end.how, HasSubstr("killed by signal 6"));
 }
 
+TEST(ProcessEnd, OfAKernelWithoutMemorySaysSo) {
+    ProcessEnd end{.is_known = true, .status = 0, .signal = SIGKILL};
+    EXPECT_EQ(end.text(), "killed by signal 9 (Killed)");
+    end.is_out_of_memory = true;
+    EXPECT_THAT(end.text(), HasSubstr("signal 9 (Killed): the kernel had no memory left for it"));
+}
+
 }  // namespace
 }  // namespace afd::daemon

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "schedule/shared_memory/memory_room.h"
+#include "schedule/shared_memory/oom_watch.h"
 
 namespace afd::schedule {
 namespace {
@@ -36,7 +37,8 @@ class ControlGroup : public testing::Test {
         write(group, "memory.stat", "anon 9\nfile 86\nshmem 6\ninactive_file 60\nactive_file 20");
     }
     uint64_t room(const std::string& group) const {
-        return control_group_room_bytes(root_.string(), group);
+        return control_group_room_bytes(root_.string(),
+                                        {.unified = group, .memory = "", .cpu = ""});
     }
 
     std::filesystem::path root_;
@@ -77,6 +79,72 @@ TEST_F(ControlGroup, TheRootOfAContainerHasALimit) {
     write_with_cache("");
     EXPECT_EQ(room("/"), 85u);
     EXPECT_EQ(room("/unknown/here"), 85u);
+}
+
+// As systemd mounts version 1, and as a container sees it: at the root of its own hierarchy, under
+// a path that is the host's.
+TEST_F(ControlGroup, VersionOneHasALimitPerHierarchy) {
+    const ControlGroups groups{.unified = "/", .memory = "/docker/abc", .cpu = "/docker/abc"};
+    const auto left = [&] { return control_group_room_bytes(root_.string(), groups); };
+    write("/memory/docker", "memory.limit_in_bytes", "9223372036854771712");
+    write("/memory/docker", "memory.usage_in_bytes", "500");
+    EXPECT_EQ(left(), kNoMemoryLimit);
+    write("/memory/docker/abc", "memory.limit_in_bytes", "100");
+    write("/memory/docker/abc", "memory.usage_in_bytes", "95");
+    write("/memory/docker/abc",
+          "memory.stat",
+          "inactive_file 1\ntotal_inactive_file 50\ntotal_active_file 20");
+    EXPECT_EQ(left(), 75u);
+    write("/memory", "memory.limit_in_bytes", "30");
+    write("/memory", "memory.usage_in_bytes", "10");
+    EXPECT_EQ(left(), 20u);
+}
+
+TEST_F(ControlGroup, TheSmallestQuotaOfTheOwnGroupAndThoseAboveCounts) {
+    ControlGroups groups{.unified = "/system.slice/afdd.service", .memory = "", .cpu = "/afdd"};
+    const auto cores = [&] { return control_group_cores(root_.string(), groups); };
+    EXPECT_EQ(cores(), 0);
+    write("/system.slice/afdd.service", "cpu.max", "max 100000");
+    EXPECT_EQ(cores(), 0);
+    write("/system.slice", "cpu.max", "150000 100000");
+    EXPECT_EQ(cores(), 1.5);
+    write("/cpu/afdd", "cpu.cfs_quota_us", "-1");
+    write("/cpu/afdd", "cpu.cfs_period_us", "100000");
+    EXPECT_EQ(cores(), 1.5);
+    write("/cpu/afdd", "cpu.cfs_quota_us", "50000");
+    EXPECT_EQ(cores(), 0.5);
+}
+
+TEST_F(ControlGroup, CountsWhatTheKernelKilledForMemory) {
+    const auto kills = [&](const ControlGroups& groups) {
+        return control_group_oom_kills(root_.string(), groups);
+    };
+    EXPECT_EQ(kills({.unified = "/pod", .memory = "/pod", .cpu = ""}), std::nullopt);
+    write("/memory/pod", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2");
+    EXPECT_EQ(kills({.unified = "/", .memory = "/pod", .cpu = ""}), 2u);
+    write("/pod", "memory.events", "low 0\nhigh 0\nmax 9\noom 3\noom_kill 1");
+    EXPECT_EQ(kills({.unified = "/pod", .memory = "", .cpu = ""}), 1u);
+}
+
+TEST_F(ControlGroup, EachOfTheKernelsKillsIsTheEndOfOneProcess) {
+    const ControlGroups groups{.unified = "/pod", .memory = "", .cpu = ""};
+    write("/pod", "memory.events", "oom_kill 3");
+    OomWatch watch(root_.string(), groups);
+    EXPECT_FALSE(watch.take()) << "what was before";
+    write("/pod", "memory.events", "oom_kill 5");
+    EXPECT_TRUE(watch.take());
+    EXPECT_TRUE(watch.take());
+    EXPECT_FALSE(watch.take()) << "killed by somebody else";
+}
+
+TEST(ControlGroups, AreOfEitherVersion) {
+    const ControlGroups groups = parse_control_groups(
+        "9:name=systemd:/s\n4:memory:/a:b\n3:cpuset:/c\n2:cpu,cpuacct:/d\n0::/e\nnonsense\n");
+    EXPECT_EQ(groups.memory, "/a:b");
+    EXPECT_EQ(groups.cpu, "/d");
+    EXPECT_EQ(groups.unified, "/e");
+    const ControlGroups none = parse_control_groups("");
+    EXPECT_EQ(none.unified + none.memory + none.cpu, "");
 }
 
 TEST(MemoryRoom, SaysWhatNeedsHowMuch) {
