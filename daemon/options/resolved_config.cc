@@ -159,6 +159,18 @@ Result<> check_ucx(const Config& config) {
     return {};
 }
 
+Error no_certificates(const Config& config) {
+    if (!config.join.empty()) {
+        return invalid_argument(
+            "cluster_dir is not set: hosts know each other by certificates; copy ca.pem, NAME.pem "
+            "and NAME.key from where the leader's were made ('afdctl cluster init') into a "
+            "directory and name it");
+    }
+    return invalid_argument(
+        "cluster_dir is not set: hosts know each other by certificates; make them with 'afdctl "
+        "cluster init DIR --host NAME' and copy them to each host");
+}
+
 Result<> check_hosts(const Config& config) {
     const bool is_member = config.has_hosts() || !config.join.empty();
     if (is_member && config.transport != Transport::kUcx) {
@@ -166,11 +178,7 @@ Result<> check_hosts(const Config& config) {
             "attention_hosts, ffn_hosts and join: workers on other hosts talk over transport = "
             "'ucx', and transport is 'shared_memory'; set it on every host");
     }
-    if (is_member && config.cluster_dir.empty()) {
-        return invalid_argument(
-            "cluster_dir is not set: hosts know each other by certificates; make them with 'afdctl "
-            "cluster init DIR --host NAME' and copy them to each host");
-    }
+    if (is_member && config.cluster_dir.empty()) return no_certificates(config);
     if (config.has_hosts() && !config.join.empty()) {
         return invalid_argument(
             "join = '{}': the afdd that leads says which workers run here; leave attention_hosts "

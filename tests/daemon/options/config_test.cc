@@ -396,6 +396,17 @@ TEST(Config, TextsThatWorkersAreToldMustBeUtf8) {
     }
 }
 
+TEST(Config, AHostThatJoinsIsNotNamedAsTheOneThatLeads) {
+    for (const char* wrong : {"leader", "local", "ca", "Node1"}) {
+        ConfigSources sources = with_model();
+        sources.flags["host_name"] = wrong;
+        EXPECT_THAT(error_of(sources), HasSubstr("host_name = '" + std::string(wrong) + "'"));
+    }
+    ConfigSources sources = with_model();
+    sources.flags["host_name"] = "node1";
+    EXPECT_TRUE(resolve_config(sources).ok());
+}
+
 // A worker could say it only once it runs, as a failure of its own.
 TEST(Config, TheHostOfUcxIsAnAddress) {
     for (const char* wrong : {"foo", "", "10.0.0", "10.0.0.1:80", "[::1]"}) {
