@@ -6,7 +6,9 @@
 namespace afd::daemon {
 
 MetricLabels worker_labels(const client::Worker& worker) {
-    return {{"role", worker.role()}, {"worker", std::to_string(worker.index())}};
+    MetricLabels labels = {{"role", worker.role()}, {"worker", std::to_string(worker.index())}};
+    if (!worker.host().empty()) labels.emplace_back("host", worker.host());
+    return labels;
 }
 
 std::string exposition_text(const MetricsSnapshot& snapshot, bool vllm_names) {

@@ -21,7 +21,7 @@ void add_expert_families(const MetricsSnapshot& snapshot, FamilyList& families);
 // afdd's own process, by the names that every Prometheus client has for it.
 void add_process_families(FamilyList& families);
 
-// role and worker, of a worker of the status.
+// role and worker, of a worker of the status; of one of another host, host, too.
 MetricLabels worker_labels(const client::Worker& worker);
 
 }  // namespace afd::daemon

@@ -47,6 +47,19 @@ void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
     }
 }
 
+// Of an instance with workers on other hosts.
+void add_hosts(const client::Status& status, FamilyList& families) {
+    families.gauge("afd_host_joined", "1 if the host has joined the afdd that leads");
+    for (const client::Host& host : status.hosts()) {
+        families.value({{"host", host.name()}}, host.address().empty() ? 0 : 1);
+    }
+    families.gauge("afd_certificate_expiry_seconds",
+                   "Unix time at which the certificate of the afdd that leads, or its CA, expires");
+    if (status.certificate_expires_s() != 0) {
+        families.value(static_cast<double>(status.certificate_expires_s()));
+    }
+}
+
 }  // namespace
 
 void add_instance_families(const MetricsSnapshot& snapshot, FamilyList& families) {
@@ -70,6 +83,7 @@ void add_instance_families(const MetricsSnapshot& snapshot, FamilyList& families
     families.gauge("afd_shm_bytes", "Shared memory of windows, control and metrics segments");
     families.value(static_cast<double>(snapshot.shared_memory_bytes));
     add_workers(snapshot, families);
+    add_hosts(status, families);
 }
 
 }  // namespace afd::daemon

@@ -204,6 +204,15 @@ void add_distributions(const MetricsSnapshot& snapshot, FamilyList& families) {
 
 // As the session's end measured them; nothing of a link that was not.
 void add_links(const MetricsSnapshot& snapshot, FamilyList& families) {
+    families.gauge("afd_link_up",
+                   "1 if an attention worker reaches an FFN worker (peer) over transport = ucx");
+    for_each_worker(
+        snapshot, "attention", [&](const auto& worker, const auto& labels, const auto&) {
+            for (int rank = 0; rank < worker.links_size(); ++rank) {
+                families.value(labels_with(labels, "peer", std::to_string(rank)),
+                               worker.links(rank).is_open() ? 1 : 0);
+            }
+        });
     const auto add = [&](double (*value)(const client::Link&)) {
         for_each_worker(
             snapshot, "attention", [&](const auto& worker, const auto& labels, const auto&) {

@@ -209,5 +209,29 @@ TEST_F(ExpositionTest, HasVllmsBuckets) {
     has_all(requests_.prompt_tokens, {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000});
 }
 
+// Goal: where workers run, which host is missing and which link is down can be asked of Prometheus.
+TEST_F(ExpositionTest, KnowsHostsAndLinks) {
+    client::Status& status = snapshot_.status;
+    EXPECT_THAT(text(), Not(HasSubstr("host=\"")));
+    EXPECT_THAT(text(), Not(HasSubstr("\nafd_certificate_expiry_seconds{")));
+    for (const char* name : {"b", "c"}) status.add_hosts()->set_name(name);
+    status.mutable_hosts(0)->set_address("10.0.0.2:41000");
+    status.set_certificate_expires_s(1'900'000'000);
+    status.mutable_workers(1)->set_host("b");
+    client::Worker& session = *status.mutable_workers(0);
+    session.add_links()->set_is_open(true);
+    session.add_links();
+    const std::string all = text();
+    for (const char* wanted : {"afd_host_joined\\{[^\n]*host=\"b\"\\} 1\n",
+                               "afd_host_joined\\{[^\n]*host=\"c\"\\} 0\n",
+                               "afd_worker_up\\{[^\n]*role=\"ffn\",worker=\"0\",host=\"b\"\\} 1\n",
+                               "afd_link_up\\{[^\n]*peer=\"0\"\\} 1\n",
+                               "afd_link_up\\{[^\n]*peer=\"1\"\\} 0\n"}) {
+        EXPECT_THAT(all, testing::ContainsRegex(wanted));
+    }
+    EXPECT_THAT(all, HasSubstr("\nafd_certificate_expiry_seconds{"));
+    EXPECT_EQ(test::promtool_check(all).exit_status, 0);
+}
+
 }  // namespace
 }  // namespace afd::daemon
