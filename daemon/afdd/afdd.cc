@@ -234,6 +234,7 @@ void Afdd::reload() {
 // All of it or nothing.
 Result<> Afdd::reload_config() {
     AFD_ASSIGN(const Config config, surroundings_.reload());
+    if (hosts_ != nullptr) AFD_TRY(hosts_->renew_identity());
     HttpServices* const http = this->http();
     if (http != nullptr) {
         // The file that was named at the start; a key from the environment stays what it was.
@@ -242,9 +243,10 @@ Result<> Afdd::reload_config() {
     set_log_level(config.log_level);
     crew_->supervisor().set_log_level(config.log_level);
     resizer_->set_log_level(config.log_level);
-    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}",
+    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}{}",
               config.log_level,
-              http == nullptr ? "" : "; API keys were read again");
+              http == nullptr ? "" : "; API keys were read again",
+              hosts_ == nullptr ? "" : "; certificates were read again");
     return {};
 }
 

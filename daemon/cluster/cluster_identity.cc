@@ -8,7 +8,9 @@
 #include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -30,21 +32,33 @@ using PrivateKey = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
 using Store = std::unique_ptr<X509_STORE, FreeWith<X509_STORE_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, FreeWith<X509_STORE_CTX_free>>;
 
-// The paths of a host's files, and the command that makes them.
+// The paths of a host's files, the command that makes them, and how one that is missing comes here.
 struct Files {
     std::string ca;
     std::string certificate;
     std::string key;
     std::string command;
+    std::string remedy;
 };
 
+// Where the key of the CA is, the command makes what is missing. Elsewhere it would make another
+// CA, whose certificates nobody takes; only a cluster that is not there yet has none.
 Files files_of(const std::string& directory, const std::string& name) {
+    const auto is_there = [&](const char* file) {
+        return ::access((directory + file).c_str(), F_OK) == 0;
+    };
     const std::string start = directory + "/" + name;
-    const std::string host = name == kLeaderName ? "" : " --host " + name;
+    const bool is_new = name == kLeaderName && !is_there("/ca.pem");
+    const bool makes_it = is_new || is_there("/ca.key");
+    const std::string command = "afdctl cluster init " + (makes_it ? directory : "DIR") +
+                                (name == kLeaderName ? "" : " --host " + name);
     return {directory + "/ca.pem",
             start + ".pem",
             start + ".key",
-            "afdctl cluster init " + directory + host};
+            command,
+            makes_it ? "`" + command + "` makes it"
+                     : "copy it from the directory DIR that has ca.key; there `" + command +
+                           "` makes it"};
 }
 
 // What the library says about its last failure.
@@ -64,7 +78,7 @@ Result<std::string> read_file(const std::string& path, const Files& files, bool 
     // Without O_NONBLOCK a pipe of that name would make this wait.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.valid() && errno == ENOENT) {
-        return not_found("{}: no such file; `{}` makes it", with(path, files.command));
+        return not_found("{}: no such file; {}", with(path, files.remedy));
     }
     struct stat about {};
     if (!file.valid() || ::fstat(file.get(), &about) != 0) return cannot_read(path, errno);
@@ -126,6 +140,12 @@ std::string date_of(const ASN1_TIME* time) {
                        parts.tm_min);
 }
 
+// Unix time. The dates of a certificate that was checked are readable.
+int64_t seconds_of(const ASN1_TIME* time) {
+    tm parts{};
+    return ASN1_TIME_to_tm(time, &parts) == 1 ? static_cast<int64_t>(::timegm(&parts)) : 0;
+}
+
 Result<> check_dates(const X509& certificate, const std::string& path, const std::string& remedy) {
     const ASN1_TIME* from = X509_get0_notBefore(&certificate);
     const ASN1_TIME* to = X509_get0_notAfter(&certificate);
@@ -157,8 +177,14 @@ Result<> check_chain(X509* certificate, X509* ca, const Files& files) {
              files.command));
 }
 
+constexpr const char* kNewCa = "make a new cluster in another directory";
+
+std::string how_to_renew(const Files& files) {
+    return "remove it where ca.key is, run `" + files.command + "` there and copy it";
+}
+
 Result<> check_files(X509* ca, X509* certificate, EVP_PKEY* key, const Files& files) {
-    AFD_TRY(check_dates(*ca, files.ca, "make a new cluster in another directory"));
+    AFD_TRY(check_dates(*ca, files.ca, kNewCa));
     if (X509_check_private_key(certificate, key) != 1) {
         return invalid_argument("{}: is not the key of {}; copy both from where `{}` made them",
                                 with(files.key, files.certificate, files.command));
@@ -167,10 +193,7 @@ Result<> check_files(X509* ca, X509* certificate, EVP_PKEY* key, const Files& fi
         return invalid_argument("{}: is not signed by the CA of {}; copy both from one directory",
                                 with(files.certificate, files.ca));
     }
-    AFD_TRY(
-        check_dates(*certificate,
-                    files.certificate,
-                    "remove it where ca.key is, run `" + files.command + "` there and copy it"));
+    AFD_TRY(check_dates(*certificate, files.certificate, how_to_renew(files)));
     return check_chain(certificate, ca, files);
 }
 
@@ -227,7 +250,34 @@ Result<ClusterIdentity> ClusterIdentity::load(const std::string& directory,
     Settings settings(SSL_CTX_new(TLS_method()));
     if (settings == nullptr) return internal("TLS cannot be set up: {}", with(last_reason()));
     AFD_TRY(apply(settings.get(), ca.get(), certificate.get(), key.get()));
-    return ClusterIdentity(name, std::move(settings));
+    ClusterIdentity identity(directory, name, std::move(settings));
+    const ASN1_TIME* end = X509_get0_notAfter(certificate.get());
+    const ASN1_TIME* ca_end = X509_get0_notAfter(ca.get());
+    const bool is_of_ca = seconds_of(ca_end) < seconds_of(end);
+    identity.expires_s_ = std::min(seconds_of(ca_end), seconds_of(end));
+    identity.expires_how_ = fmt::format(
+        "on {}; {}", date_of(is_of_ca ? ca_end : end), is_of_ca ? kNewCa : how_to_renew(files));
+    identity.expires_file_ = is_of_ca ? files.ca : files.certificate;
+    return identity;
+}
+
+Result<> ClusterIdentity::renew() {
+    AFD_ASSIGN(ClusterIdentity renewed, load(directory_, name_));
+    *this = std::move(renewed);
+    return {};
+}
+
+std::string ClusterIdentity::expiry_text(int64_t now_s) const {
+    constexpr int64_t kDayS = 86'400;
+    const int64_t left_s = expires_s_ - now_s;
+    if (left_s > kWarnDays * kDayS) return "";
+    if (left_s <= 0) {
+        return fmt::format("{}: this certificate has expired, {}", expires_file_, expires_how_);
+    }
+    return fmt::format("{}: this certificate expires in {} days, {}; SIGHUP makes afdd read it",
+                       expires_file_,
+                       left_s / kDayS,
+                       expires_how_);
 }
 
 }  // namespace afd::daemon

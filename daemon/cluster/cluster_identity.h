@@ -7,8 +7,9 @@
 //
 // A certificate is for the host that its subject names as CN. Both ends of a connection show one of
 // the same CA; TLS 1.3 only, and no session is resumed. Files that change are read at the next
-// load(). A channel (cluster_channel.h) may outlive the identity that it was made with.
+// renew(). A channel (cluster_channel.h) may outlive the identity that it was made with.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,7 +33,16 @@ class ClusterIdentity {
     // kDataLoss: a file is not PEM. kFailedPrecondition: a certificate is not valid today.
     static Result<ClusterIdentity> load(const std::string& directory, const std::string& name);
 
+    // Reads the files again; connections that begin from now on use them.
+    // Errors: those of load(); what was read before stays in use.
+    Result<> renew();
+
     const std::string& name() const { return name_; }
+    // When the own certificate expires, or that of the CA if that is sooner: Unix time.
+    int64_t expires_s() const { return expires_s_; }
+    // What there is to say of it at `now_s`; empty: that is more than kWarnDays away.
+    static constexpr int64_t kWarnDays = 30;
+    std::string expiry_text(int64_t now_s) const;
 
     // What the connections of this host have in common, for both of their ends.
     ssl_ctx_st* settings() const { return settings_.get(); }
@@ -43,11 +53,17 @@ class ClusterIdentity {
     };
     using Settings = std::unique_ptr<ssl_ctx_st, FreeSettings>;
 
-    ClusterIdentity(std::string name, Settings settings)
-        : name_(std::move(name)), settings_(std::move(settings)) {}
+    ClusterIdentity(std::string directory, std::string name, Settings settings)
+        : directory_(std::move(directory)),
+          name_(std::move(name)),
+          settings_(std::move(settings)) {}
 
+    std::string directory_;
     std::string name_;
     Settings settings_;
+    int64_t expires_s_ = 0;
+    std::string expires_file_;
+    std::string expires_how_;  // When, and what to do.
 };
 
 }  // namespace afd::daemon

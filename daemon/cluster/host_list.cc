@@ -32,6 +32,7 @@ struct HostList::Guest {
 HostList::HostList(EventLoop& loop, ClusterIdentity identity, Plan plan, HostListener& listener)
     : loop_(loop),
       identity_(std::move(identity)),
+      certificate_watch_(loop, identity_),
       plan_(std::move(plan)),
       listener_(listener),
       beat_timer_(loop, [this] { beat(); }) {
@@ -223,6 +224,7 @@ std::string HostList::missing_text() const {
 }
 
 void HostList::fill_status(client::Status& status) const {
+    status.set_certificate_expires_s(identity_.expires_s());
     for (const auto& [name, share] : plan_.awaited) {
         client::Host& host = *status.add_hosts();
         host.set_name(name);

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/cluster/certificate_watch.h"
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_link.h"
 #include "daemon/config/listen_address.h"
@@ -68,6 +69,8 @@ class HostList {
     // The hosts that are awaited and not there: "b and c".
     std::string missing_text() const;
     void fill_status(client::Status& status) const;
+    // Reads the certificates again. Errors: those of ClusterIdentity::renew().
+    Result<> renew_identity() { return identity_.renew(); }
     // The last that those who have joined hear: the leader ends in order.
     void say_over();
 
@@ -87,7 +90,8 @@ class HostList {
     void warn_of_stranger(const std::string& what);
 
     EventLoop& loop_;
-    const ClusterIdentity identity_;
+    ClusterIdentity identity_;
+    CertificateWatch certificate_watch_;
     const Plan plan_;
     HostListener& listener_;
     ListenAddress address_;

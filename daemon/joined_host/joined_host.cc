@@ -88,6 +88,7 @@ ExitCode JoinedHost::run() {
 Result<> JoinedHost::open() {
     const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
     AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
+    certificate_watch_.emplace(loop_, *identity_);
     AFD_ASSIGN(tie_, LeaderTie::make(loop_, config_, *identity_, *this));
     guests_ = std::make_unique<Guests>(
         loop_,
@@ -273,9 +274,12 @@ void JoinedHost::reload() {
 // Workers keep that of their start, until the leader is sent a SIGHUP.
 Result<> JoinedHost::reload_config() {
     AFD_ASSIGN(const Config config, reload_());
+    AFD_TRY(identity_->renew());
     set_log_level(config.log_level);
-    log::info("SIGHUP: log_level is {}; every other option stays as it was at the start",
-              config.log_level);
+    log::info(
+        "SIGHUP: log_level is {}; every other option stays as it was at the start; certificates "
+        "were read again",
+        config.log_level);
     return {};
 }
 

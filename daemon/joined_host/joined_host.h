@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/cluster/certificate_watch.h"
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_link.h"
 #include "daemon/config/config.h"
@@ -94,6 +95,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     ServiceLife life_;
     InstanceSetup setup_;
     std::optional<ClusterIdentity> identity_;
+    std::optional<CertificateWatch> certificate_watch_;
     std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<LeaderTie> tie_;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.

@@ -21,7 +21,7 @@ constexpr uint64_t kSayAgainMs = 30'000;
 
 Result<std::unique_ptr<LeaderTie>> LeaderTie::make(EventLoop& loop,
                                                    const Config& config,
-                                                   const ClusterIdentity& identity,
+                                                   ClusterIdentity& identity,
                                                    LeaderListener& listener) {
     AFD_ASSIGN(JoinAddress address, parse_join_address(config.join));
     return std::unique_ptr<LeaderTie>(
@@ -31,7 +31,7 @@ Result<std::unique_ptr<LeaderTie>> LeaderTie::make(EventLoop& loop,
 LeaderTie::LeaderTie(EventLoop& loop,
                      const Config& config,
                      JoinAddress address,
-                     const ClusterIdentity& identity,
+                     ClusterIdentity& identity,
                      LeaderListener& listener)
     : loop_(loop),
       config_(config),
@@ -58,7 +58,18 @@ void LeaderTie::on_connecting(Result<UniqueFd> socket) {
     if (!begun.ok()) try_again(begun.error());
 }
 
+// Those of before may still do.
+void LeaderTie::renew_identity() {
+    const Result<> renewed = identity_.renew();
+    const std::string failure = renewed.ok() ? "" : renewed.error().message;
+    if (!failure.empty() && failure != last_renewal_failure_) {
+        log::warn("the certificates of before stay in use: {}", failure);
+    }
+    last_renewal_failure_ = failure;
+}
+
 Result<> LeaderTie::greet(UniqueFd socket) {
+    renew_identity();
     AFD_ASSIGN(ClusterChannel channel, ClusterChannel::connect(std::move(socket), identity_));
     has_said_join_ = false;
     has_joined_ = false;

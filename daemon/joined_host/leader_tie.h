@@ -2,7 +2,8 @@
 #pragma once
 
 // LeaderTie: what ties a joined host to its leader: the connection over which it joins and says
-// that it lives (cluster.proto). A tie that breaks is made again, for as long as it is not stopped.
+// that it lives (cluster.proto). A tie that breaks is made again, for as long as it is not stopped,
+// each time with the certificates that are there then.
 //
 //   connecting --> says Join --> joined
 //       ^---- it breaks, 1 s -------'
@@ -46,7 +47,7 @@ class LeaderTie {
     // Errors: those of parse_join_address(): config.join.
     static Result<std::unique_ptr<LeaderTie>> make(EventLoop& loop,
                                                    const Config& config,
-                                                   const ClusterIdentity& identity,
+                                                   ClusterIdentity& identity,
                                                    LeaderListener& listener);
 
     void start() { connector_.start(); }
@@ -63,9 +64,10 @@ class LeaderTie {
     LeaderTie(EventLoop& loop,
               const Config& config,
               JoinAddress address,
-              const ClusterIdentity& identity,
+              ClusterIdentity& identity,
               LeaderListener& listener);
     void on_connecting(Result<UniqueFd> socket);
+    void renew_identity();
     Result<> greet(UniqueFd socket);
     void on_leader(const Result<>& outcome);
     Result<> take_from_leader();
@@ -75,7 +77,7 @@ class LeaderTie {
 
     EventLoop& loop_;
     const Config& config_;
-    const ClusterIdentity& identity_;
+    ClusterIdentity& identity_;
     LeaderListener& listener_;
     const std::string leader_name_;
     TcpConnector connector_;
@@ -84,6 +86,7 @@ class LeaderTie {
     bool has_joined_ = false;
     bool is_stopped_ = false;
     std::string last_failure_;
+    std::string last_renewal_failure_;
     uint64_t failure_said_ms_ = 0;
     Timer retry_timer_;
     Timer beat_timer_;

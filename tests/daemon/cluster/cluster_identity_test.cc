@@ -63,6 +63,58 @@ TEST(ClusterIdentity, NamesTheMissingFileAndWhatMakesIt) {
                 HasSubstr("`afdctl cluster init " + files.path() + "` makes it"));
 }
 
+// Goal: who has no key of the CA is not told to make another CA, whose certificates nobody takes.
+TEST(ClusterIdentity, WithoutTheKeyOfTheCaTheFileIsToBeCopied) {
+    for (const char* name : {"node1", "leader"}) {
+        const ClusterFiles files;
+        files.remove("ca.key");
+        files.remove(name + std::string(".pem"));
+        const Result<ClusterIdentity> loaded = files.load(name);
+        ASSERT_FALSE(loaded.ok());
+        EXPECT_THAT(loaded.error().message,
+                    HasSubstr("no such file; copy it from the directory DIR that has ca.key; there "
+                              "`afdctl cluster init DIR"));
+    }
+    const auto host = ClusterIdentity::load("/nonexistent", "node1");
+    ASSERT_FALSE(host.ok());
+    EXPECT_THAT(host.error().message, HasSubstr("copy it from the directory DIR"));
+    const auto leader = ClusterIdentity::load("/nonexistent", "leader");
+    ASSERT_FALSE(leader.ok());
+    EXPECT_THAT(leader.error().message, HasSubstr("`afdctl cluster init /nonexistent` makes it"));
+}
+
+TEST(ClusterIdentity, SaysWhenItIsAboutToExpire) {
+    const ClusterFiles files;
+    files.issue("node1", "node1", -1, 40);
+    const ClusterIdentity identity = files.identity("node1");
+    const int64_t now_s = std::time(nullptr);
+    EXPECT_NEAR(static_cast<double>(identity.expires_s()),
+                static_cast<double>(now_s + 40 * ClusterFiles::kDay),
+                60);
+    EXPECT_EQ(identity.expiry_text(now_s), "");
+    EXPECT_THAT(identity.expiry_text(now_s + 28 * ClusterFiles::kDay),
+                AllOf(HasSubstr("node1.pem: this certificate expires in 1"),
+                      HasSubstr("on " + today(40)),
+                      HasSubstr("remove it where ca.key is, run `afdctl cluster init")));
+    EXPECT_THAT(identity.expiry_text(now_s + 41 * ClusterFiles::kDay),
+                HasSubstr("node1.pem: this certificate has expired, on " + today(40)));
+}
+
+// A file that is half copied does not take away what works.
+TEST(ClusterIdentity, ReadsItsFilesAgain) {
+    const ClusterFiles files;
+    files.issue("node1", "node1", -1, 10);
+    ClusterIdentity identity = files.identity("node1");
+    const int64_t before_s = identity.expires_s();
+    files.write("node1.pem", "-----BEGIN CERT");
+    EXPECT_FALSE(identity.renew().ok());
+    EXPECT_EQ(identity.expires_s(), before_s);
+    EXPECT_NE(identity.settings(), nullptr);
+    files.issue("node1", "node1", -1, 20);
+    ASSERT_TRUE(identity.renew().ok());
+    EXPECT_GT(identity.expires_s(), before_s + 9 * ClusterFiles::kDay);
+}
+
 TEST(ClusterIdentity, KeyThatOthersCanReadIsRefused) {
     const ClusterFiles files;
     for (const mode_t mode : {0640, 0604, 0620}) {
