@@ -12,9 +12,12 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 #include "daemon/worker/worker_control.h"
+#include "proto/usage_error.h"
 
 namespace afd::daemon {
 namespace {
+
+constexpr int kExitUsage = 2;
 
 int run(int argc, char** argv) {
     StandIn::Options options;
@@ -33,7 +36,11 @@ int run(int argc, char** argv) {
     app.add_option("--log-level", log_level);
     app.add_option("--log-format", log_format);
     app.add_flag("--own-process-group", has_own_group);
-    CLI11_PARSE(app, argc, argv);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return end_parse(app, error, "afd-stand-in", kExitUsage);
+    }
     options.role = roles.at(role);
     if (has_own_group) ::setpgid(0, 0);
     ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);

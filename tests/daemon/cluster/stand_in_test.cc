@@ -114,5 +114,12 @@ TEST(StandIn, ThatCannotReachItsHostSaysWhyAndEndsWithOne) {
     EXPECT_THAT(outcome.err, ::testing::HasSubstr(said.fatal().message()));
 }
 
+TEST(StandIn, RefusesAWrongCommandLineAsTheOtherProgramsDo) {
+    const auto outcome = afd::testing::run_program({AFD_STAND_IN, "--role", "cook"});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_THAT(outcome.err, ::testing::HasSubstr("afd-stand-in: "));
+    EXPECT_THAT(outcome.err, ::testing::HasSubstr("(see afd-stand-in --help)"));
+}
+
 }  // namespace
 }  // namespace afd::daemon
