@@ -7,6 +7,7 @@
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/lane_list.h"
 #include "daemon/afdd/state_text.h"
+#include "daemon/config/own_host_name.h"
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/kv_memory.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -14,7 +15,6 @@
 #include "model/attention/attention_config.h"
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
-#include "proto/host_name.h"
 
 namespace afd::daemon {
 
@@ -92,7 +92,7 @@ Result<> Afdd::open_to_hosts() {
     const HostPlan& plan = crew_->layout().hosts();
     if (plan.is_local()) return {};
     AFD_ASSIGN(ClusterIdentity identity,
-               ClusterIdentity::load(config_.cluster_dir, std::string(kLeaderName)));
+               ClusterIdentity::load(config_.cluster_dir, own_host_name(config_)));
     AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.cluster_listen));
     HostList::Plan wanted;
     wanted.model_identity = setup_.model().identity();

@@ -5,9 +5,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <iostream>
 #include <utility>
 #include <vector>
 
@@ -15,10 +18,10 @@
 #include "daemon/afdd/http_setup.h"
 #include "daemon/doctor/doctor.h"
 #include "daemon/doctor/model_check.h"
+#include "daemon/doctor/surroundings.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/handover/successor.h"
-#include "daemon/instance/expert_plan.h"
-#include "daemon/instance/kv_memory.h"
+#include "daemon/instance/file_budget.h"
 #include "daemon/joined_host/joined_host.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/options/command_line.h"
@@ -40,33 +43,32 @@ std::string worker_directory() {
     return chosen != nullptr ? chosen : program_directory();
 }
 
+ExitCode refuse(ExitCode code, const Error& why) {
+    std::fprintf(stderr, "afdd: %s\n", why.message.c_str());
+    return code;
+}
+
 ExitCode print_checked(const ResolvedConfig& resolved) {
     std::fputs(describe_config(resolved).c_str(), stdout);
     const Config& config = resolved.config;
     if (!config.http.empty() && config.join.empty()) {
-        if (const Result<> http = check_http(config); !http.ok()) {
-            std::fprintf(stderr, "afdd: %s\n", http.error().message.c_str());
-            return ExitCode::kUsage;
-        }
+        const Result<> http = check_http(config);
+        if (!http.ok()) return refuse(ExitCode::kUsage, http.error());
     }
-    const std::string& directory = config.model;
+    const Result<> cluster = check_cluster_files(config);
+    if (!cluster.ok()) return refuse(ExitCode::kUsage, cluster.error());
     // Without a model there is nothing to look at; starting says what to give.
-    if (directory.empty()) return ExitCode::kOk;
-    const Result<CheckedModel> model = check_model(directory, config.kv_dtype, config.int4_rows);
-    if (!model.ok()) {
-        std::fprintf(stderr, "afdd: %s\n", model.error().message.c_str());
-        return ExitCode::kModel;
-    }
+    if (config.model.empty()) return ExitCode::kOk;
+    const Result<CheckedModel> model = check_model(config.model, config.kv_dtype, config.int4_rows);
+    if (!model.ok()) return refuse(ExitCode::kModel, model.error());
     std::fputs(model.value().text.c_str(), stdout);
-    // Of a host that joins, what the experts are like is for the afdd that leads to say.
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> needs = needs_of(config, exit_code, Weights::kIfThere);
+    if (!needs.ok()) return refuse(exit_code, needs.error());
     if (!config.join.empty()) return ExitCode::kOk;
-    if (const Result<> experts = check_experts(config, model.value().config); !experts.ok()) {
-        std::fprintf(stderr, "afdd: %s\n", experts.error().message.c_str());
-        return ExitCode::kUsage;
-    }
     // Whether there is room is for the doctor to say: the configuration may be for another machine.
     std::printf("# memory: KV caches take %llu MiB on this host, for %u attention workers\n",
-                static_cast<unsigned long long>(kv_bytes_here(config, model.value().config) >> 20),
+                static_cast<unsigned long long>(needs.value().kv_bytes >> 20),
                 HostPlan(config).num_workers(control::ATTENTION, ""));
     return ExitCode::kOk;
 }
@@ -74,17 +76,29 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
 ExitCode print_doctor(const Config& config, bool as_json) {
     ExitCode exit_code = ExitCode::kOk;
     const Result<InstanceNeeds> needs = needs_of(config, exit_code);
-    if (!needs.ok()) {
-        std::fprintf(stderr, "afdd: %s\n", needs.error().message.c_str());
-        return exit_code;
+    if (!needs.ok()) return refuse(exit_code, needs.error());
+    std::vector<Finding> findings = examine(read_machine(), needs.value());
+    for (Finding& finding : examine_surroundings(config, network_devices(), std::time(nullptr))) {
+        findings.push_back(std::move(finding));
     }
-    const std::vector<Finding> findings = examine(read_machine(), needs.value());
     std::fputs((as_json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
-    const bool would_fail =
-        std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
-            return finding.level == Finding::Level::kFailed;
-        });
-    return would_fail ? ExitCode::kSharedMemory : ExitCode::kOk;
+    return exit_code_of(findings);
+}
+
+// Of whoever only prints: what nobody could read was not said.
+int end_output(int exit_code) {
+    constexpr int kNotWritten = 1;
+    std::cout.flush();
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
+    std::fprintf(stderr, "afdd: cannot write standard output: %s\n", std::strerror(errno));
+    return exit_code == 0 ? kNotWritten : exit_code;
+}
+
+// Files that this one is to open, at least: it is better told than found by one worker after the
+// other. What a host that joins gets is not known yet.
+size_t num_files_needed(const Config& config) {
+    if (!config.join.empty()) return kDescriptorsMin;
+    return num_files_min(config.num_attention_workers() + config.num_ffn_workers());
 }
 
 // The socket to the afdd whose place this one is to take; none: nobody's. It is not for the
@@ -118,7 +132,7 @@ int run(int argc, char** argv) {
     ServiceNotifier notifier = ServiceNotifier::from_environment();
     UniqueFd handover_socket = take_handover_socket();
     std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
-    if (!line) return exit_code;
+    if (!line) return end_output(exit_code);
     const Result<ResolvedConfig> resolved = resolve(*line);
     if (!resolved.ok()) {
         std::fprintf(stderr, "afdd: %s\n", resolved.error().message.c_str());
@@ -130,16 +144,16 @@ int run(int argc, char** argv) {
         for (const std::string& one : misspelt) std::fprintf(stderr, "afdd: %s\n", one.c_str());
     }
     if (line->check_config) {
-        return static_cast<int>(print_checked(resolved.value()));
+        return end_output(static_cast<int>(print_checked(resolved.value())));
     }
-    if (line->doctor) return static_cast<int>(print_doctor(config, line->json));
+    if (line->doctor) return end_output(static_cast<int>(print_doctor(config, line->json)));
     set_up_logging("afdd", config.log_level, config.log_format);
     show_pid_in_log(handover_socket.valid());
     const std::string& file = resolved.value().config_file;
     // A file in the current directory counts, which who starts afdd elsewhere would not expect.
     log::info("configuration file: {}", file.empty() ? "none was found" : file);
     for (const std::string& one : misspelt) log::warn("{}", one);
-    if (const auto done = require_descriptors(kDescriptorsMin); !done.ok()) {
+    if (const auto done = require_descriptors(num_files_needed(config)); !done.ok()) {
         log::error("{}", done.error().message);
         return end_unmet(std::move(handover_socket), done.error());
     }

@@ -4,10 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/instance_geometry.h"
+#include "daemon/doctor/model_check.h"
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/expert_plan.h"
 #include "daemon/instance/file_budget.h"
@@ -58,6 +58,12 @@ Finding examine_cpu(const MachineFacts& facts, const InstanceNeeds& needs) {
         finding.remedy =
             "the portable kernels are many times slower: use a processor with AVX2, "
             "or let a virtual machine have its host's (cpu: host)";
+    } else if (needs.is_emulated) {
+        finding.level = Level::kWarning;
+        finding.remedy =
+            "this processor lacks the instructions of this class; others give the same results, "
+            "but take several times as long: leave numeric_class at auto, unless other hosts or "
+            "earlier results need it";
     }
     return finding;
 }
@@ -147,7 +153,17 @@ Finding examine_files(const MachineFacts& facts, const InstanceNeeds& needs) {
     const uint64_t num_at_start = num_files_at_start(needs.num_workers);
     const uint64_t num_free = facts.nofile > num_at_start ? facts.nofile - num_at_start : 0;
     const uint64_t num_possible = num_connections_within(num_free, needs.num_workers);
-    if (num_possible < needs.num_connections) {
+    const uint64_t num_min =
+        kStandardFiles +
+        (needs.is_share_unknown ? kDescriptorsMin : num_files_min(needs.num_workers));
+    if (facts.nofile < num_min) {
+        finding.level = Level::kFailed;
+        finding.exit_code = ExitCode::kUsage;
+        finding.remedy = fmt::format(
+            "afdd and its {1} workers need {0}: ulimit -n {0}, or LimitNOFILE={0} in the unit",
+            num_min,
+            needs.num_workers);
+    } else if (num_possible < needs.num_connections) {
         finding.level = Level::kWarning;
         finding.remedy = fmt::format(
             "{0} connections instead of connections_max = {1} can be served: ulimit -n {2}, or "
@@ -198,22 +214,13 @@ Finding examine_clock(const MachineFacts& facts) {
     if (facts.clock_ns > kSlowClockNs) {
         finding.level = Level::kWarning;
         finding.remedy =
-            "reading the time is a system call here: choose tsc (or kvm-clock) in "
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+            facts.clock_source == "tsc"
+                ? "reading the time is slow though its source is the fastest: the machine is busy, "
+                  "or its hypervisor intercepts the reading"
+                : "reading the time is a system call here: choose tsc (or kvm-clock) in "
+                  "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     }
     return finding;
-}
-
-const char* level_name(Level level) {
-    switch (level) {
-        case Level::kOk:
-            return "ok";
-        case Level::kWarning:
-            return "warning";
-        case Level::kFailed:
-            return "failed";
-    }
-    return "unknown";
 }
 
 Result<schedule::WindowLayout> layout_of(const Config& config,
@@ -223,6 +230,24 @@ Result<schedule::WindowLayout> layout_of(const Config& config,
     AFD_ASSIGN(const schedule::Geometry geometry,
                make_geometry(model, instance_geometry(config, cpus, row_dtype)));
     return schedule::WindowLayout::compute(geometry);
+}
+
+struct KnownModel {
+    model::ModelConfig config;
+    uint64_t weight_bytes = 0;
+};
+
+Result<KnownModel> look_at_model(const Config& config, Weights weights) {
+    KnownModel known;
+    if (weights == Weights::kIfThere && !has_weights(config.model)) {
+        AFD_ASSIGN(known.config, model::load_model_config(config.model, config.kv_dtype));
+    } else {
+        AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
+        known.config = files.config();
+        known.weight_bytes = files.tensors().total_bytes();
+    }
+    known.config.residual = config.residual;
+    return known;
 }
 
 // Of the workers that run here. What others have is theirs to plan.
@@ -242,7 +267,7 @@ uint32_t threads_here(const HostPlan& hosts, const CpuPlan& cpus) {
 
 }  // namespace
 
-Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
+Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code, Weights weights) {
     exit_code = ExitCode::kUsage;
     InstanceNeeds needs;
     const auto wanted = ops::parse_numeric_class(config.numeric_class);
@@ -252,6 +277,7 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
             Code::kInvalidArgument,
             fmt::format("numeric_class = {}: this processor cannot run it", config.numeric_class)};
     }
+    needs.is_emulated = !ops::is_native(wanted.value_or(ops::best_numeric_class()));
     needs.is_share_unknown = !config.join.empty();
     CpuPlan cpus;
     if (!needs.is_share_unknown) {
@@ -264,15 +290,15 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code) {
     if (!needs.is_share_unknown) needs.num_connections = config.connections_max;
     if (config.model.empty()) return needs;
     exit_code = ExitCode::kModel;
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
-    files.set_residual(config.residual);
-    AFD_TRY(files.set_int4_rows(config.int4_rows));
+    AFD_ASSIGN(KnownModel known, look_at_model(config, weights));
     exit_code = ExitCode::kUsage;
-    needs.weight_bytes = files.tensors().total_bytes();
+    needs.weight_bytes = known.weight_bytes;
+    // Of a host that joins, what the experts are like is for the afdd that leads to say.
     if (needs.is_share_unknown) return needs;
-    AFD_TRY(check_experts(config, files.config()));
-    needs.kv_bytes = kv_bytes_here(config, files.config());
-    AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, files.config()));
+    AFD_TRY(model::set_int4_rows(config.int4_rows, known.config.quantisation));
+    AFD_TRY(check_experts(config, known.config));
+    needs.kv_bytes = kv_bytes_here(config, known.config);
+    AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, known.config));
     if (config.transport == Transport::kUcx && config.num_ffn_workers() > 0) {
         AFD_TRY(schedule::check_publication_bytes(layout));
     }
@@ -291,27 +317,6 @@ std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& nee
             examine_limits(facts),
             examine_huge_pages(facts),
             examine_clock(facts)};
-}
-
-std::string findings_text(const std::vector<Finding>& findings) {
-    std::string text;
-    for (const Finding& finding : findings) {
-        text += fmt::format(
-            "{:<9}  {:<7}  {}\n", finding.subject, level_name(finding.level), finding.text);
-        if (!finding.remedy.empty()) text += fmt::format("{:<20}{}\n", "", finding.remedy);
-    }
-    return text;
-}
-
-std::string findings_json(const std::vector<Finding>& findings) {
-    nlohmann::ordered_json array = nlohmann::ordered_json::array();
-    for (const Finding& finding : findings) {
-        array.push_back({{"subject", finding.subject},
-                         {"level", level_name(finding.level)},
-                         {"text", finding.text},
-                         {"remedy", finding.remedy}});
-    }
-    return array.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace afd::daemon

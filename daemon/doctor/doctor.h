@@ -9,24 +9,17 @@
 #include <vector>
 
 #include "daemon/config/config.h"
+#include "daemon/doctor/finding.h"
 #include "daemon/doctor/machine_facts.h"
 #include "daemon/program/exit_codes.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
 
-struct Finding {
-    enum class Level { kOk, kWarning, kFailed };  // Failed: afdd would not start.
-
-    std::string subject;  // "cpu", "shm", ...
-    Level level = Level::kOk;
-    std::string text;
-    std::string remedy;  // Empty if it is ok.
-};
-
 // What the configuration asks of the machine.
 struct InstanceNeeds {
-    std::string numeric_class;  // That would be taken.
+    std::string numeric_class;  // That would be taken;
+    bool is_emulated = false;   // with other instructions than its own.
     // Of a host that joins: which workers it gets is for the afdd that leads to say. Then threads
     // and segments are 0.
     bool is_share_unknown = false;
@@ -40,15 +33,17 @@ struct InstanceNeeds {
     uint64_t kv_bytes = 0;         // Of the KV caches of this host's attention workers; likewise.
 };
 
+// A checkpoint may be judged by its config.json before it is downloaded; one of which something is
+// there must be whole.
+enum class Weights { kNeeded, kIfThere };
+
 // Errors: what an afdd of this configuration would say of it or of its model; `exit_code` is then
 // that with which it would end.
-Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code);
+Result<InstanceNeeds> needs_of(const Config& config,
+                               ExitCode& exit_code,
+                               Weights weights = Weights::kNeeded);
 
 // One finding of each subject, in a fixed order.
 std::vector<Finding> examine(const MachineFacts& facts, const InstanceNeeds& needs);
-
-// A line for each, with the remedy below it; or a JSON array.
-std::string findings_text(const std::vector<Finding>& findings);
-std::string findings_json(const std::vector<Finding>& findings);
 
 }  // namespace afd::daemon

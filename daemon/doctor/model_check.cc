@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "model/attention/attention_config.h"
@@ -87,6 +88,12 @@ Result<std::string> line_of(const Result<Part>& part, const std::string& present
 
 }  // namespace
 
+bool has_weights(const std::string& directory) {
+    std::error_code error;
+    return std::filesystem::exists(directory + "/model.safetensors", error) ||
+           std::filesystem::exists(directory + "/model.safetensors.index.json", error);
+}
+
 Result<CheckedModel> check_model(const std::string& directory,
                                  ops::KvDtype kv,
                                  ops::Int4Rows int4_rows) {
@@ -94,8 +101,10 @@ Result<CheckedModel> check_model(const std::string& directory,
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
     auto tensors = model::TensorStore::open(directory);
+    if (!tensors.ok() && has_weights(directory)) return tensors.error();
     if (tensors.ok()) model::settle_expert_formats(tensors.value(), config);
-    AFD_TRY(model::set_int4_rows(int4_rows, config.quantisation));
+    // What it cannot have is said of the configuration, not of the model (needs_of).
+    static_cast<void>(model::set_int4_rows(int4_rows, config.quantisation).ok());
     AFD_ASSIGN(const std::string weights,
                line_of(tensors,
                        tensors.ok() ? fmt::format("{} tensors", tensors.value().list().size())

@@ -17,10 +17,13 @@ struct CheckedModel {
     std::string text;
 };
 
+// Whether anything of the tensors is in the directory: all of them should be then.
+bool has_weights(const std::string& directory);
+
 // With lines that begin with '#', so that the output stays a configuration file: what config.json
-// says of the model, and the tensors and tokenizer beside it. A directory that has no weights or no
-// tokenizer yet is a line, not an error: a checkpoint may be judged by its config.json before it is
-// downloaded.
+// says of the model, and the tensors and tokenizer beside it. A directory that has nothing of the
+// weights, or no tokenizer yet, is a line, not an error: a checkpoint may be judged by its
+// config.json before it is downloaded. `int4_rows` is shown where the model can have them.
 // Errors: those of the model's files; the message names file, key or tensor, and what is supported.
 Result<CheckedModel> check_model(const std::string& directory,
                                  ops::KvDtype kv,

@@ -13,6 +13,8 @@
 
 namespace afd::daemon {
 
+// Input, output and errors, which every process has.
+inline constexpr size_t kStandardFiles = 3;
 // However few files can be opened.
 inline constexpr size_t kConnectionsMin = 4;
 // Of each worker, as long as there is a place for it: four segments and a doorbell;
@@ -36,6 +38,11 @@ constexpr size_t num_connections_within(size_t num_free, size_t num_workers) {
 // What afdd has open before its first process and connection, at most.
 constexpr size_t num_files_at_start(size_t num_workers) {
     return kFilesOfPlace * num_workers + kDescriptorsMin;
+}
+
+// What afdd opens to serve anybody at all: with less, workers would be started for ever.
+constexpr size_t num_files_min(size_t num_workers) {
+    return num_files_at_start(num_workers) + kFilesOfProcess * num_workers + kConnectionsMin;
 }
 
 // Files that may be open where so many connections are possible.

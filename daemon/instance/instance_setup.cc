@@ -61,7 +61,6 @@ Result<> InstanceSetup::take_instance() {
 Result<> InstanceSetup::open_model() {
     AFD_ASSIGN(model_, model::ModelFiles::open(config_.model, config_.kv_dtype));
     model_->set_residual(config_.residual);
-    AFD_TRY(model_->set_int4_rows(config_.int4_rows));
     if (const std::string unused = model_->unused_text(); !unused.empty()) {
         log::info("{}", unused);
     }
@@ -93,6 +92,7 @@ Result<> InstanceSetup::choose_weight_cache() {
 }
 
 Result<> InstanceSetup::choose_kernels() {
+    AFD_TRY(model_->set_int4_rows(config_.int4_rows));
     AFD_TRY(choose_weight_cache());
     numeric_class_ = ops::best_numeric_class();
     if (config_.numeric_class != "auto") {

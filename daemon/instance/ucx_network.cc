@@ -13,18 +13,6 @@ namespace afd::daemon {
 
 namespace {
 
-std::vector<std::string> comma_list(const std::string& text) {
-    std::vector<std::string> words(1);
-    for (const char c : text) {
-        if (c == ',') {
-            words.emplace_back();
-        } else {
-            words.back() += c;
-        }
-    }
-    return words;
-}
-
 // Transports for which the kernel's devices are all that there is.
 bool uses_kernel_devices(const std::string& transports) {
     constexpr std::array<std::string_view, 7> kWithout = {
@@ -50,6 +38,18 @@ Result<> check_ucx_devices(const Config& config, const NetworkDevices& devices) 
 }
 
 }  // namespace
+
+std::vector<std::string> comma_list(const std::string& text) {
+    std::vector<std::string> words(1);
+    for (const char c : text) {
+        if (c == ',') {
+            words.emplace_back();
+        } else {
+            words.back() += c;
+        }
+    }
+    return words;
+}
 
 std::string UcxNetwork::text() const {
     return host + (devices == "all" ? " on every device" : " on " + devices);

@@ -6,12 +6,16 @@
 // the one device that has the address.
 
 #include <string>
+#include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/tcp/network_devices.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
+
+// The words of a list of UCX's: "eth0,lo".
+std::vector<std::string> comma_list(const std::string& text);
 
 struct UcxNetwork {
     std::string host;     // At which FFN workers listen.

@@ -4,30 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/own_host_name.h"
 #include "daemon/config/ucx_host.h"
 #include "daemon/joined_host/local_welcome.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "proto/failure.h"
-#include "proto/host_name.h"
 
 namespace afd::daemon {
-
-namespace {
-
-std::string name_of_machine() {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return host_name_from(name.data());
-}
-
-}  // namespace
 
 JoinedHost::JoinedHost(Config config,
                        std::string worker_directory,
@@ -86,8 +75,7 @@ ExitCode JoinedHost::run() {
 }
 
 Result<> JoinedHost::open() {
-    const std::string name = config_.host_name.empty() ? name_of_machine() : config_.host_name;
-    AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, name));
+    AFD_ASSIGN(identity_, ClusterIdentity::load(config_.cluster_dir, own_host_name(config_)));
     certificate_watch_.emplace(loop_, *identity_);
     AFD_ASSIGN(tie_, LeaderTie::make(loop_, config_, *identity_, *this));
     guests_ = std::make_unique<Guests>(

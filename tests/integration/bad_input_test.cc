@@ -205,6 +205,65 @@ TEST(BadInput, TooFewDescriptorsAreSaid) {
                    "raise the limit of open files (ulimit -n)");
 }
 
+// Its state was "starting" for ever: each worker that came found no descriptor for it.
+TEST(BadInput, TooFewDescriptorsForTheWorkersAreSaid) {
+    const std::string command = "ulimit -n 60; exec " + program("afdd") +
+                                " --attention-workers 4 --ffn-workers 4 --model " + test_model();
+    expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
+                   2,
+                   "at least 100 are needed: raise the limit of open files (ulimit -n)");
+}
+
+// Goal: who only asks whether afdd would start hears what afdd would say. Oracle: exit code and
+// words of the start itself.
+TEST(BadInput, CheckConfigAndDoctorRefuseWhatTheStartRefuses) {
+    const std::string half = make_directory() + "/half";
+    fs::copy(test_model(), half, fs::copy_options::recursive);
+    std::ofstream(half + "/model.safetensors.index.json")
+        << R"({"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}})";
+    struct Case {
+        std::vector<std::string> flags;
+        int exit_code;
+        const char* text;
+    };
+    const Case cases[] = {
+        {{"--pin", "0;9999"}, 2, "core 9999"},
+        {{"--dispatch-dtype", "int8"}, 2, "dispatch_dtype"},
+        {{"--int4-rows", "int8"}, 2, "int4_rows = 'int8'"},
+        {{"--kv-dtype", "int8_channel"}, 3, "kv_scales.safetensors"},
+        {{"--model", half}, 3, "model-00001-of-00002.safetensors"},
+        {{"--transport",
+          "ucx",
+          "--join",
+          "127.0.0.1:1",
+          "--cluster-dir",
+          "/nonexistent",
+          "--host-name",
+          "b"},
+         2,
+         "/nonexistent/ca.pem: no such file"},
+    };
+    for (const Case& wrong : cases) {
+        for (const char* mode : {"--check-config", "--doctor", ""}) {
+            std::vector<std::string> flags = {"--model", test_model()};
+            if (wrong.flags.front() == "--model") flags.clear();
+            flags.insert(flags.end(), wrong.flags.begin(), wrong.flags.end());
+            if (*mode != '\0') flags.emplace_back(mode);
+            expect_failure(run_afdd(flags), wrong.exit_code, wrong.text);
+        }
+    }
+}
+
+// A script that looks at the output would take it for whole.
+TEST(BadInput, OutputThatCannotBeWrittenIsAFailure) {
+    for (const char* flags : {"--help", "--check-config --demo", "--doctor --demo"}) {
+        const std::string command = program("afdd") + " " + flags + " > /dev/full";
+        expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
+                       1,
+                       "cannot write standard output");
+    }
+}
+
 TEST(BadInput, MoreFfnWorkersThanExpertsAreRefused) {
     expect_failure(
         run_afdd({"--model", test_model(), "--ffn-workers", "40"}), 2, "ffn_workers = 40");

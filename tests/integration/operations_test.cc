@@ -148,8 +148,17 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
     const std::string directory = make_directory();
     const Outcome demo = run_program({program("afdctl"), "doctor", "--", "--demo"}, directory);
     EXPECT_EQ(demo.exit_status, 0) << demo.output;
-    for (const char* subject :
-         {"cpu ", "cores ", "shm ", "memory ", "nofile ", "limits ", "hugepages ", "clock "}) {
+    for (const char* subject : {"cpu ",
+                                "cores ",
+                                "shm ",
+                                "memory ",
+                                "nofile ",
+                                "limits ",
+                                "hugepages ",
+                                "clock ",
+                                "certificates ",
+                                "cache ",
+                                "network "}) {
         EXPECT_THAT(demo.output, HasSubstr(subject));
     }
     EXPECT_THAT(demo.output, HasSubstr("; segments take "));
@@ -175,7 +184,7 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
     EXPECT_THAT(gone.output, HasSubstr("/no/model"));
     const std::string few = "ulimit -n 100; exec " + program("afdctl") + " doctor -- --demo";
     EXPECT_THAT(run_program({"/bin/sh", "-c", few}, directory).output,
-                HasSubstr("nofile     warning  100 open files"));
+                HasSubstr("nofile        warning  100 open files"));
 }
 
 // Goal: caches for which no machine has room are found before a worker starts. Oracle: the doctor's
@@ -187,7 +196,7 @@ TEST(Doctor, CountsTheKvCachesAndAfddRefusesThemAtOnce) {
     doctor.insert(doctor.end(), flags.begin(), flags.end());
     const Outcome rated = run_program(doctor, directory);
     EXPECT_EQ(rated.exit_status, 4) << rated.output;
-    EXPECT_THAT(rated.output, HasSubstr("memory     failed"));
+    EXPECT_THAT(rated.output, HasSubstr("memory        failed"));
     EXPECT_THAT(rated.output, HasSubstr("KV caches take "));
     std::vector<std::string> start = {program("afdd")};
     start.insert(start.end(), flags.begin(), flags.end());
@@ -291,7 +300,12 @@ TEST(Service, TheUnitOfAHostFitsAfdd) {
     }
     options =
         std::regex_replace(options, std::regex("model = .*"), "model = \"" AFD_DEMO_MODEL "\"");
-    const std::string file = make_directory() + "/host.toml";
+    const std::string directory = make_directory();
+    const Outcome made = run_program(
+        {program("afdctl"), "cluster", "init", directory + "/cluster", "--host", "b"}, directory);
+    ASSERT_EQ(made.exit_status, 0) << made.output;
+    options = std::regex_replace(options, std::regex("/etc/afd/cluster"), directory + "/cluster");
+    const std::string file = directory + "/host.toml";
     write_config(file, options);
     const Outcome checked =
         run_program({program("afdd"), "--config", file, "--check-config"}, make_directory());

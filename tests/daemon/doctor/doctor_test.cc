@@ -138,6 +138,27 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
          [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 256; },
          "256 open files",
          "69 connections instead of connections_max = 512 can be served: ulimit -n 699"},
+        {"nofile",
+         Level::kFailed,
+         [](MachineFacts& facts, InstanceNeeds&) { facts.nofile = 20; },
+         "20 open files",
+         "need 63: ulimit -n 63"},
+        {"cpu",
+         Level::kWarning,
+         [](MachineFacts&, InstanceNeeds& needs) {
+             needs.numeric_class = "amx";
+             needs.is_emulated = true;
+         },
+         "numeric class amx",
+         "this processor lacks the instructions"},
+        {"clock",
+         Level::kWarning,
+         [](MachineFacts& facts, InstanceNeeds&) {
+             facts.clock_source = "tsc";
+             facts.clock_ns = 400;
+         },
+         "tsc, 400 ns",
+         "the machine is busy, or its hypervisor"},
         {"limits",
          Level::kWarning,
          [](MachineFacts& facts, InstanceNeeds&) { facts.address_space = 1 << 30; },
@@ -377,9 +398,11 @@ TEST(Doctor, TellsPeopleAndPrograms) {
     const std::vector<Finding> findings = {{"shm", Level::kFailed, "1 MiB free", "enlarge it"},
                                            {"clock", Level::kOk, "tsc", ""}};
     EXPECT_EQ(findings_text(findings),
-              "shm        failed   1 MiB free\n"
-              "                    enlarge it\n"
-              "clock      ok       tsc\n");
+              "shm           failed   1 MiB free\n"
+              "                       enlarge it\n"
+              "clock         ok       tsc\n");
+    EXPECT_EQ(exit_code_of(findings), ExitCode::kSharedMemory);
+    EXPECT_EQ(exit_code_of({findings.back()}), ExitCode::kOk);
     const nlohmann::json array = nlohmann::json::parse(findings_json(findings));
     EXPECT_EQ(array[0]["level"], "failed");
     EXPECT_EQ(array[0]["remedy"], "enlarge it");

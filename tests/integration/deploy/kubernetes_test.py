@@ -9,13 +9,16 @@ schema of the API, which refuses what is missing or out of range, and written ag
 does not know is lost on the way. The variables of the containers are given to afdd --check-config.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
+from collections.abc import Iterator
 
 import kubernetes.client
 import yaml
@@ -49,6 +52,15 @@ def variables_of(container: dict) -> dict[str, str]:
             value = value.replace(f"$({name})", known)
         variables[entry["name"]] = value
     return variables
+
+
+@contextlib.contextmanager
+def certificates() -> Iterator[str]:
+    """In the place of the secrets that the pods mount."""
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([BIN / "afdctl", "cluster", "init", directory, "--host", "afd-host-0"],
+                       check=True, stdout=subprocess.DEVNULL, timeout=60)
+        yield directory
 
 
 def check_config(variables: dict[str, str]) -> subprocess.CompletedProcess:
@@ -92,7 +104,8 @@ class KubernetesTest(unittest.TestCase):
     def test_afdd_takes_the_variables(self) -> None:
         for name in ("afd-leader", "afd-host"):
             variables = variables_of(container_of(name))
-            done = check_config(variables)
+            with certificates() as directory:
+                done = check_config({**variables, "AFD_CLUSTER_DIR": directory})
             self.assertEqual(done.returncode, 0, done.stdout)
             for variable in variables:
                 if variable.startswith("AFD_") and variable != "AFD_API_KEY":

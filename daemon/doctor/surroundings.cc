@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/doctor/surroundings.h"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "daemon/cluster/cluster_identity.h"
+#include "daemon/config/join_address.h"
+#include "daemon/config/own_host_name.h"
+#include "daemon/config/ucx_host.h"
+#include "daemon/instance/ucx_network.h"
+#include "model/weight_cache/weight_cache.h"
+
+namespace afd::daemon {
+
+namespace {
+
+bool has_cluster(const Config& config) {
+    return config.has_hosts() || !config.join.empty();
+}
+
+Finding failed(const char* subject, const Error& why, const char* remedy) {
+    return {subject, Finding::Level::kFailed, why.message, remedy, ExitCode::kUsage};
+}
+
+Finding examine_certificates(const Config& config, int64_t now_s) {
+    constexpr const char* kSubject = "certificates";
+    Finding finding{kSubject, Finding::Level::kOk, "none needed: no other hosts", ""};
+    if (!has_cluster(config)) return finding;
+    const auto identity = ClusterIdentity::load(config.cluster_dir, own_host_name(config));
+    if (!identity.ok())
+        return failed(kSubject, identity.error(), "afdd starts once they are right");
+    constexpr int64_t kDayS = 86'400;
+    finding.text = fmt::format("of host '{}', for {} days",
+                               identity.value().name(),
+                               (identity.value().expires_s() - now_s) / kDayS);
+    if (const std::string expiry = identity.value().expiry_text(now_s); !expiry.empty()) {
+        finding.level = Finding::Level::kWarning;
+        finding.remedy = expiry;
+    }
+    return finding;
+}
+
+// What is not there yet is made at the start; whether that works shows then.
+Finding examine_cache(const Config& config) {
+    constexpr const char* kSubject = "cache";
+    const bool is_default = config.weight_cache == "auto";
+    const std::string directory =
+        is_default ? model::default_weight_cache_directory() : config.weight_cache;
+    Finding finding{kSubject, Finding::Level::kOk, directory, ""};
+    if (directory.empty() || directory == "off") {
+        finding.text = "off: packed weights are not kept";
+        return finding;
+    }
+    std::error_code error;
+    if (!std::filesystem::exists(directory, error)) {
+        finding.text += ", which is made at the start";
+        return finding;
+    }
+    const auto opened = model::WeightCache::open(directory);
+    if (opened.ok()) return finding;
+    if (!is_default) return failed(kSubject, opened.error(), "or weight_cache = off");
+    finding.level = Finding::Level::kWarning;
+    finding.text = opened.error().message;
+    finding.remedy = "each start packs the weights anew: mend it, or name another weight_cache";
+    return finding;
+}
+
+// Those of UCX 1.13; a newer one may know more.
+bool is_known_transport(std::string_view name) {
+    constexpr std::array<std::string_view, 26> kKnown = {
+        "all",  "sm",   "shm",      "mm",      "posix", "sysv", "xpmem",    "cma",     "knem",
+        "self", "tcp",  "ib",       "ud",      "ud_v",  "ud_x", "ud_verbs", "ud_mlx5", "rc",
+        "rc_v", "rc_x", "rc_verbs", "rc_mlx5", "dc",    "dc_x", "dc_mlx5",  "rdmacm"};
+    for (const std::string_view known : kKnown) {
+        if (name == known) return true;
+    }
+    return false;
+}
+
+struct TransportNames {
+    std::string unknown;  // The first; empty: UCX knows all of them.
+    bool has_known = false;
+};
+
+TransportNames read_transports(const std::string& list) {
+    // What not to use.
+    if (list.starts_with('^')) return {"", true};
+    TransportNames names;
+    for (const std::string& name : comma_list(list)) {
+        if (is_known_transport(name)) {
+            names.has_known = true;
+        } else if (names.unknown.empty()) {
+            names.unknown = name;
+        }
+    }
+    return names;
+}
+
+// Of a host that joins the address shows when it has.
+Result<UcxNetwork> network_of(const Config& config, const NetworkDevices& devices) {
+    if (config.join.empty()) {
+        AFD_ASSIGN(const std::string host, own_ucx_host(config));
+        return choose_ucx_network(config, host, devices);
+    }
+    if (config.ucx_host != kUcxAuto) {
+        AFD_ASSIGN(const JoinAddress leader, parse_join_address(config.join));
+        const std::string seen_at = leader.is_name ? config.ucx_host : leader.host;
+        AFD_ASSIGN(const std::string host, choose_ucx_host(config, seen_at));
+        return choose_ucx_network(config, host, devices);
+    }
+    AFD_ASSIGN(UcxNetwork network, choose_ucx_network(config, "127.0.0.1", devices));
+    network.host = "the address that reaches the leader";
+    if (config.ucx_devices == kUcxAuto) network.devices = "the device that has it";
+    return network;
+}
+
+Finding examine_network(const Config& config, const NetworkDevices& devices) {
+    constexpr const char* kSubject = "network";
+    Finding finding{kSubject, Finding::Level::kOk, "workers use shared memory", ""};
+    if (config.transport != Transport::kUcx) return finding;
+    const auto network = network_of(config, devices);
+    if (!network.ok()) return failed(kSubject, network.error(), "afdd starts once it is right");
+    finding.text = fmt::format(
+        "workers talk over UCX ({}) at {}", config.ucx_transports, network.value().text());
+    const TransportNames names = read_transports(config.ucx_transports);
+    if (!names.unknown.empty()) {
+        finding.level = names.has_known ? Finding::Level::kWarning : Finding::Level::kFailed;
+        finding.exit_code = ExitCode::kWorkerFailed;
+        finding.remedy = fmt::format(
+            "ucx_transports: UCX 1.13 knows no '{}'; ucx_info -d lists them", names.unknown);
+    } else if (config.ucx_devices != kUcxAuto &&
+               network.value().devices != device_with(devices, network.value().host)) {
+        finding.level = Finding::Level::kWarning;
+        finding.remedy =
+            "UCX opens a port in every worker on each of these devices, and whoever reaches one "
+            "can end the worker: leave ucx_devices at auto, or name the one of a closed network";
+    }
+    return finding;
+}
+
+}  // namespace
+
+Result<> check_cluster_files(const Config& config) {
+    if (!has_cluster(config)) return {};
+    AFD_TRY(ClusterIdentity::load(config.cluster_dir, own_host_name(config)));
+    return {};
+}
+
+std::vector<Finding> examine_surroundings(const Config& config,
+                                          const NetworkDevices& devices,
+                                          int64_t now_s) {
+    return {examine_certificates(config, now_s),
+            examine_cache(config),
+            examine_network(config, devices)};
+}
+
+}  // namespace afd::daemon

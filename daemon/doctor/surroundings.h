@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the doctor finds outside of the machine's own facts: the files and the network that a
+// configuration names. Only reading; nothing is created.
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/config/config.h"
+#include "daemon/doctor/finding.h"
+#include "daemon/tcp/network_devices.h"
+#include "proto/status.h"
+
+namespace afd::daemon {
+
+// Whether this host can show the others who it is; nothing to check where it knows none.
+// Errors: those of ClusterIdentity::load().
+Result<> check_cluster_files(const Config& config);
+
+// "certificates", "cache" and "network". `now_s`: Unix time.
+std::vector<Finding> examine_surroundings(const Config& config,
+                                          const NetworkDevices& devices,
+                                          int64_t now_s);
+
+}  // namespace afd::daemon

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: what the doctor says of files and network is what afdd would say at its start. Method: the
+// files of the real afdctl, and devices of the test's own. Oracle: level, words and exit code.
+#include "daemon/doctor/surroundings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "daemon/config/ucx_host.h"
+#include "tests/daemon/cluster/cluster_files.h"
+
+namespace afd::daemon {
+namespace {
+
+using ::testing::HasSubstr;
+using Level = Finding::Level;
+
+const NetworkDevices kTestDevices = {{"lo", {"127.0.0.1"}}, {"eth0", {"10.0.0.2"}}};
+
+Config config_of_host(const std::string& directory) {
+    Config config;
+    config.join = "10.0.0.1:7411";
+    config.transport = Transport::kUcx;
+    config.ucx_transports = "tcp";
+    config.ucx_host = config.ucx_devices = kUcxAuto;
+    config.cluster_dir = directory;
+    config.host_name = "node1";
+    config.weight_cache = "off";
+    return config;
+}
+
+Finding finding_of(const Config& config, const std::string& subject, int64_t days_from_now = 0) {
+    const int64_t now_s = std::time(nullptr) + days_from_now * ClusterFiles::kDay;
+    for (const Finding& finding : examine_surroundings(config, kTestDevices, now_s)) {
+        if (finding.subject == subject) return finding;
+    }
+    ADD_FAILURE() << "no finding of " << subject;
+    return {};
+}
+
+TEST(Surroundings, OfAnInstanceOnOneHostAreInOrder) {
+    Config config;
+    config.weight_cache = "off";
+    for (const char* subject : {"certificates", "cache", "network"}) {
+        const Finding finding = finding_of(config, subject);
+        EXPECT_EQ(finding.level, Level::kOk) << finding.text;
+        EXPECT_EQ(finding.remedy, "");
+    }
+    EXPECT_TRUE(check_cluster_files(config).ok());
+}
+
+TEST(Surroundings, CertificatesAreThereAndForHowLong) {
+    const ClusterFiles files;
+    const Config config = config_of_host(files.path());
+    EXPECT_TRUE(check_cluster_files(config).ok());
+    const Finding good = finding_of(config, "certificates");
+    EXPECT_EQ(good.level, Level::kOk);
+    EXPECT_THAT(good.text, HasSubstr("of host 'node1', for 82"));
+    const Finding late = finding_of(config, "certificates", 820);
+    EXPECT_EQ(late.level, Level::kWarning);
+    EXPECT_THAT(late.remedy, HasSubstr("node1.pem: this certificate expires in "));
+}
+
+TEST(Surroundings, MissingCertificatesEndAfddAsAWrongOption) {
+    Config config = config_of_host("/nonexistent");
+    const Finding finding = finding_of(config, "certificates");
+    EXPECT_EQ(finding.level, Level::kFailed);
+    EXPECT_EQ(finding.exit_code, ExitCode::kUsage);
+    EXPECT_THAT(finding.text, HasSubstr("/nonexistent/ca.pem: no such file"));
+    EXPECT_FALSE(check_cluster_files(config).ok());
+    // The afdd that leads has those of 'leader'.
+    const ClusterFiles files;
+    files.remove("leader.key");
+    config.join.clear();
+    config.ffn_hosts = "node1";
+    config.cluster_listen = "10.0.0.2:7411";
+    config.cluster_dir = files.path();
+    EXPECT_THAT(finding_of(config, "certificates").text, HasSubstr("leader.key: no such file"));
+}
+
+TEST(Surroundings, ACacheThatOthersCanWriteIsRefused) {
+    const afd::test::TemporaryDirectory directory;
+    const std::string cache = directory.path("cache");
+    Config config;
+    config.weight_cache = cache;
+    EXPECT_THAT(finding_of(config, "cache").text, HasSubstr("which is made at the start"));
+    EXPECT_FALSE(std::filesystem::exists(cache)) << "the doctor creates nothing";
+    ASSERT_EQ(::mkdir(cache.c_str(), 0700), 0);
+    EXPECT_EQ(finding_of(config, "cache").level, Level::kOk);
+    ::chmod(cache.c_str(), 0777);
+    const Finding open = finding_of(config, "cache");
+    EXPECT_EQ(open.level, Level::kFailed);
+    EXPECT_EQ(open.exit_code, ExitCode::kUsage);
+}
+
+TEST(Surroundings, OfTheNetworkWhatUcxCannotUseIsSaid) {
+    Config config = config_of_host("");
+    EXPECT_EQ(finding_of(config, "network").level, Level::kOk);
+    EXPECT_THAT(finding_of(config, "network").text,
+                HasSubstr("the address that reaches the leader on the device that has it"));
+    config.ucx_host = "10.9.9.9";
+    EXPECT_EQ(finding_of(config, "network").level, Level::kFailed);
+    EXPECT_EQ(finding_of(config, "network").exit_code, ExitCode::kUsage);
+    config.ucx_host = "127.0.0.1";
+    EXPECT_THAT(finding_of(config, "network").text, HasSubstr("only this machine reaches it"));
+    config.ucx_host = "10.0.0.2";
+    EXPECT_THAT(finding_of(config, "network").text, HasSubstr("at 10.0.0.2 on eth0"));
+    config.ucx_devices = "eth7";
+    EXPECT_THAT(finding_of(config, "network").text, HasSubstr("no network device 'eth7'"));
+    config.ucx_devices = "all";
+    EXPECT_EQ(finding_of(config, "network").level, Level::kWarning);
+    EXPECT_THAT(finding_of(config, "network").remedy, HasSubstr("leave ucx_devices at auto"));
+    config.ucx_devices = kUcxAuto;
+    config.ucx_transports = "pigeon";
+    EXPECT_EQ(finding_of(config, "network").level, Level::kFailed);
+    config.ucx_transports = "tcp,pigeon";
+    EXPECT_EQ(finding_of(config, "network").level, Level::kWarning);
+    EXPECT_THAT(finding_of(config, "network").remedy, HasSubstr("knows no 'pigeon'"));
+}
+
+}  // namespace
+}  // namespace afd::daemon
