@@ -227,6 +227,7 @@ CLI::App* add_drain(CLI::App& app, LifecycleOptions& options) {
     CLI::App* command =
         add_command(app, "drain", "Admit nothing new; return when nothing is in flight");
     add_timeout(*command, options.timeout_s, "Give up waiting; afdd goes on draining");
+    command->footer("It cannot be taken back: stop afdd and start it anew to serve again.");
     return command;
 }
 

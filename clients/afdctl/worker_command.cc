@@ -14,6 +14,12 @@ namespace {
 
 constexpr int kLookMs = 10;
 
+// The state of a worker in a sentence: "ffn1 is starting".
+std::string what_it_is(const std::string& state) {
+    return state == "no host" ? " waits for its host, which has not joined, and is"
+                              : " is " + state + " and";
+}
+
 // One worker of the instance, and what is asked of it.
 class WorkerSwitch {
   public:
@@ -80,9 +86,8 @@ class WorkerSwitch {
             if (seen == state) return {};
             // However short the time, the error says what the worker is.
             if (Clock::now() >= deadline_) {
-                return afd::Error{
-                    Code::kDeadlineExceeded,
-                    name() + " is " + seen + " and not yet " + state + " (--timeout)"};
+                return afd::Error{Code::kDeadlineExceeded,
+                                  name() + what_it_is(seen) + " not yet " + state + " (--timeout)"};
             }
             pollfd interrupt = {interrupt_cancellation().fd(), POLLIN, 0};
             poll(&interrupt, 1, kLookMs);

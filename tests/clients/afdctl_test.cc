@@ -253,6 +253,19 @@ TEST_F(RestartWorker, ThatIsGivenUpSetsTheFlagAgainAndSaysSo) {
     EXPECT_FALSE(server_.run_flags().back());
 }
 
+TEST_F(RestartWorker, OfAMissingHostSaysThatItWaitsForIt) {
+    server_.keep_worker_states();
+    Status status = example_status();
+    for (Worker& worker : *status.mutable_workers()) worker.set_state("no host");
+    server_.set_status(status);
+    const ProgramResult result =
+        afdctl(server_, {"drain-worker", "--worker", "attention0", "--timeout", "0.05"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.err,
+              "error: attention0 waits for its host, which has not joined, and is not yet halted "
+              "(--timeout)\n");
+}
+
 TEST_F(RestartWorker, ThatCannotSetTheFlagAgainSaysHowToGoOn) {
     server_.close_after_contexts(1);
     const ProgramResult result = restart({"attention0"});
