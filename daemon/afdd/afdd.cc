@@ -96,6 +96,7 @@ Result<> Afdd::open_to_hosts() {
     AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.cluster_listen));
     HostList::Plan wanted;
     wanted.model_identity = setup_.model().identity();
+    wanted.weights_identity = setup_.model().weights_identity();
     wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
     wanted.awaited = plan.shares(config_.instance);
     AFD_ASSIGN(hosts_,
@@ -431,8 +432,9 @@ void Afdd::on_host_joined(const std::string& name) {
 // Its workers' stand-ins see it, too, and end; the slots then wait for the host.
 void Afdd::on_host_left(const std::string& /*name*/) {
     const std::string missing = hosts_->missing_text();
-    if (!ending_)
-        log::warn("waiting for hosts to join at {}: {}", hosts_->address().text(), missing);
+    if (!ending_) {
+        log::info("waiting for hosts to join at {}: {}", hosts_->address().text(), missing);
+    }
 }
 
 void Afdd::on_all_ready() {

@@ -17,8 +17,7 @@ struct HostList::Guest {
                std::move(channel),
                std::move(address),
                [&list, this](const Result<>& outcome) { list.on_read(*this, outcome); }),
-          deadline(list.loop_,
-                   [&list, this] { list.drop(*this, link.peer() + ": did not join"); }) {
+          deadline(list.loop_, [&list, this] { list.drop(*this, "did not join"); }) {
         deadline.start(kSilentMs);
     }
 
@@ -27,6 +26,7 @@ struct HostList::Guest {
     cluster::Join facts;
     Timer deadline;           // To join, or, refused, to go.
     bool is_leaving = false;  // Refused: it is to read why, and go.
+    bool ends_in_order = false;
 };
 
 HostList::HostList(EventLoop& loop, ClusterIdentity identity, Plan plan, HostListener& listener)
@@ -60,12 +60,12 @@ Result<std::unique_ptr<HostList>> HostList::open(EventLoop& loop,
 void HostList::add(UniqueFd socket) {
     const std::string from = peer_name(socket.get());
     if (guests_.size() - joined_.size() >= kGuestsMax && !make_room()) {
-        warn_of_stranger(fmt::format("{}: refused: {} others have not joined", from, kGuestsMax));
+        warn(from, fmt::format("refused: {} others have not joined", kGuestsMax));
         return;
     }
     auto channel = ClusterChannel::accept(std::move(socket), identity_);
     if (!channel.ok()) {
-        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
+        warn(from, channel.error().message);
         return;
     }
     guests_.emplace_back(*this, std::move(channel).value(), from);
@@ -76,14 +76,15 @@ bool HostList::make_room() {
     const auto oldest = std::ranges::find_if(
         guests_, [](Guest& guest) { return !guest.link.channel().is_established(); });
     if (oldest == guests_.end()) return false;
-    drop(*oldest, oldest->link.peer() + ": dropped for another: it has not said who it is");
+    drop(*oldest, "dropped for another: it has not said who it is");
     return true;
 }
 
-// Anybody can be one, as often as they like.
-void HostList::warn_of_stranger(const std::string& what) {
-    const auto num_unsaid = strangers_.take(loop_.now_ms());
-    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+// Anybody can be refused, as often as they like.
+void HostList::warn(const std::string& peer, const std::string& why) {
+    const std::string reason = RefusalLog::reason_of(peer, why);
+    const auto more = refusals_.take(peer, reason, loop_.now_ms());
+    if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 
 void HostList::on_read(Guest& guest, const Result<>& outcome) {
@@ -104,6 +105,8 @@ Result<> HostList::take_messages(Guest& guest) {
         if (!is_complete) return {};
         if (message.has_join() && guest.name.empty()) {
             AFD_TRY(join(guest, message.join()));
+        } else if (message.has_leave() && !guest.name.empty()) {
+            guest.ends_in_order = true;
         } else if (!message.has_beat() || guest.name.empty()) {
             return data_loss("it said something else than that it joins");
         }
@@ -113,10 +116,7 @@ Result<> HostList::take_messages(Guest& guest) {
 Result<> HostList::join(Guest& guest, const cluster::Join& wanted) {
     const std::string& name = guest.link.channel().peer_name();
     AFD_TRY(check(name, wanted));
-    if (const auto before = joined_.find(name); before != joined_.end()) {
-        // Its own certificate: the host has started anew, or has lost the other connection.
-        refuse(*before->second, failed_precondition("the host has joined again"));
-    }
+    AFD_TRY(make_way(guest, name, wanted));
     guest.name = name;
     guest.facts = wanted;
     joined_[name] = &guest;
@@ -128,6 +128,43 @@ Result<> HostList::join(Guest& guest, const cluster::Join& wanted) {
         "host '{}' has joined from {}: {} cores", name, guest.link.peer(), wanted.num_cores());
     listener_.on_host_joined(name);
     return {};
+}
+
+// The one that is there goes for one of the same machine; another stays until it is silent.
+Result<> HostList::make_way(const Guest& guest,
+                            const std::string& name,
+                            const cluster::Join& wanted) {
+    const auto before = joined_.find(name);
+    if (before == joined_.end()) return {};
+    Guest& there = *before->second;
+    if (there.facts.boot() == wanted.boot()) {
+        refuse(there,
+               failed_precondition("the host has joined again, from {}", with(guest.link.peer())));
+        return {};
+    }
+    // Without the ports, which change: one reason for each pair.
+    const auto address = [](const std::string& peer) { return peer.substr(0, peer.rfind(':')); };
+    return unavailable(
+        "host '{}' is there already, from {}, and this is another machine, at {}: give each host a "
+        "name and a certificate of its own (afdctl cluster init DIR --host NAME)",
+        with(name, address(there.link.peer()), address(guest.link.peer())));
+}
+
+// Which model a host has that is not the leader's, as far as that tells what is to be mended.
+Result<> HostList::check_model(const std::string& name, const cluster::Join& wanted) const {
+    if (wanted.model_identity() == plan_.model_identity) return {};
+    if (wanted.weights_identity() == plan_.weights_identity && !plan_.weights_identity.empty()) {
+        return failed_precondition(
+            "host '{}' has the leader's weights, and another kv_dtype: int8_channel makes the file "
+            "of its factors a part of the model; set kv_dtype alike on both, and give them the "
+            "same "
+            "kv_scales.safetensors",
+            with(name));
+    }
+    // An identity has at most 127 bytes; whatever this is goes into the log.
+    return failed_precondition(
+        "host '{}' has model {:.127}, the leader {}: give both the same files",
+        with(name, wanted.model_identity(), plan_.model_identity));
 }
 
 Result<> HostList::check(const std::string& name, const cluster::Join& wanted) const {
@@ -143,12 +180,7 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
             "ffn_hosts of the leader",
             with(name));
     }
-    if (wanted.model_identity() != plan_.model_identity) {
-        // An identity has at most 127 bytes; whatever this is goes into the log.
-        return failed_precondition(
-            "host '{}' has model {:.127}, the leader {}: give both the same files",
-            with(name, wanted.model_identity(), plan_.model_identity));
-    }
+    AFD_TRY(check_model(name, wanted));
     if (std::ranges::find(wanted.numeric_classes(), plan_.numeric_class) ==
         wanted.numeric_classes().end()) {
         return failed_precondition(
@@ -165,7 +197,7 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
 
 // It hears why, and has a moment to go.
 void HostList::refuse(Guest& guest, const Error& why) {
-    log::warn("{}: refused: {}", guest.link.peer(), why.message);
+    warn(guest.link.peer(), "refused: " + why.message);
     cluster::LeaderMessage answer;
     answer.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
     answer.mutable_refusal()->set_message(why.message);
@@ -178,10 +210,12 @@ void HostList::refuse(Guest& guest, const Error& why) {
 
 void HostList::drop(Guest& guest, const std::string& why) {
     const std::string name = guest.name;
-    if (!name.empty()) {
+    if (!name.empty() && guest.ends_in_order) {
+        log::info("host '{}' at {} has ended in order", name, guest.link.peer());
+    } else if (!name.empty()) {
         log::warn("host '{}' has left: {}", name, why);
     } else if (!guest.is_leaving) {
-        warn_of_stranger(why);
+        warn(guest.link.peer(), why);
     }
     joined_.erase(name);
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });

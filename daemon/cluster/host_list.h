@@ -4,9 +4,13 @@
 // HostList: the hosts that have joined the afdd that leads. It listens for them, judges whether
 // they can run its workers, and gives up those that are silent.
 //
-//   connects        TLS       Join              its connection ends, or a newer one joins
+//   connects        TLS       Join              its connection ends, or it joins anew
 //  ---------> guest ---> ... ------> joined --------------------------------------------> gone
 //                                    or Refusal
+//
+// A host that joins anew from the same machine has lost its other connection, or was started again.
+// From another machine it is a second one with the same name, which is refused as long as the first
+// is there.
 //
 // It knows nothing of workers: when a host joins or leaves, the listener does what there is to do.
 
@@ -20,10 +24,10 @@
 #include "daemon/cluster/certificate_watch.h"
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_link.h"
+#include "daemon/cluster/refusal_log.h"
 #include "daemon/config/listen_address.h"
 #include "daemon/loop/acceptor.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/program/log_limit.h"
 #include "proto/client.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
@@ -48,7 +52,8 @@ class HostList {
 
     struct Plan {
         std::string model_identity;
-        std::string numeric_class;  // Its name: what every host must be able to run.
+        std::string weights_identity;  // Apart from what kv_dtype adds.
+        std::string numeric_class;     // Its name: what every host must be able to run.
         // The hosts that are awaited, and what each hears when it joins.
         std::map<std::string, cluster::Joined> awaited;
     };
@@ -87,7 +92,9 @@ class HostList {
     void refuse(Guest& guest, const Error& why);
     void drop(Guest& guest, const std::string& why);
     void beat();
-    void warn_of_stranger(const std::string& what);
+    Result<> check_model(const std::string& name, const cluster::Join& wanted) const;
+    Result<> make_way(const Guest& guest, const std::string& name, const cluster::Join& wanted);
+    void warn(const std::string& peer, const std::string& why);
 
     EventLoop& loop_;
     ClusterIdentity identity_;
@@ -99,7 +106,7 @@ class HostList {
     std::map<std::string, Guest*> joined_;
     std::unique_ptr<Acceptor> acceptor_;
     Timer beat_timer_;
-    LogLimit strangers_;
+    RefusalLog refusals_;
 };
 
 }  // namespace afd::daemon

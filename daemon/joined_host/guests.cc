@@ -43,13 +43,12 @@ Guests::~Guests() = default;
 void Guests::add(UniqueFd socket) {
     const std::string from = "stand-in at " + peer_name(socket.get());
     if (guests_.size() >= kMax && !make_room()) {
-        warn_of_stranger(
-            fmt::format("{}: refused: {} others have asked for no worker", from, kMax));
+        warn(from, fmt::format("refused: {} others have asked for no worker", kMax));
         return;
     }
     auto channel = ClusterChannel::accept(std::move(socket), identity_);
     if (!channel.ok()) {
-        warn_of_stranger(fmt::format("{}: {}", from, channel.error().message));
+        warn(from, channel.error().message);
         return;
     }
     guests_.emplace_back(
@@ -63,7 +62,7 @@ bool Guests::make_room() {
     const auto oldest = std::ranges::find_if(
         guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
     if (oldest == guests_.end()) return false;
-    warn_of_stranger(oldest->link->peer() + ": dropped for another: it has not said who it is");
+    warn(oldest->link->peer(), "dropped for another: it has not said who it is");
     guests_.erase(oldest);
     return true;
 }
@@ -74,7 +73,7 @@ void Guests::on_guest(Guest& guest, const Result<>& outcome) {
     const Result<> served = outcome.ok() ? serve(guest) : outcome;
     if (served.ok() && guest.link != nullptr) return;
     if (!served.ok() && !guest.is_refused) {
-        warn_of_refusal(*guest.link, served.error());
+        warn(guest.link->peer(), (outcome.ok() ? "refused: " : "") + served.error().message);
         if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
     }
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });
@@ -105,15 +104,11 @@ void Guests::refuse(Guest& guest, const Error& why) {
     guest.deadline.start(kBeatMs);
 }
 
-void Guests::warn_of_refusal(ClusterLink& link, const Error& why) {
-    const std::string what = fmt::format("{}: refused: {}", link.peer(), why.message);
-    is_of_leader(link) ? log::warn("{}", what) : warn_of_stranger(what);
-}
-
-// Anybody can be one, as often as they like.
-void Guests::warn_of_stranger(const std::string& what) {
-    const auto num_unsaid = strangers_.take(loop_.now_ms());
-    if (num_unsaid) log::warn("{}{}", what, LogLimit::more(*num_unsaid));
+// Anybody can be refused, as often as they like.
+void Guests::warn(const std::string& peer, const std::string& why) {
+    const std::string reason = RefusalLog::reason_of(peer, why);
+    const auto more = refusals_.take(peer, reason, loop_.now_ms());
+    if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 
 }  // namespace afd::daemon

@@ -12,9 +12,9 @@
 
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_link.h"
+#include "daemon/cluster/refusal_log.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/program/log_limit.h"
 #include "proto/cluster.pb.h"
 #include "proto/status.h"
 
@@ -44,14 +44,13 @@ class Guests {
     void on_guest(Guest& guest, const Result<>& outcome);
     Result<> serve(Guest& guest);
     void refuse(Guest& guest, const Error& why);
-    void warn_of_refusal(ClusterLink& link, const Error& why);
-    void warn_of_stranger(const std::string& what);
+    void warn(const std::string& peer, const std::string& why);
 
     EventLoop& loop_;
     const ClusterIdentity& identity_;
     const Seating seat_;
     std::list<Guest> guests_;
-    LogLimit strangers_;
+    RefusalLog refusals_;
 };
 
 }  // namespace afd::daemon

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "daemon/cluster/cluster_protocol.h"
@@ -17,6 +18,18 @@
 #include "proto/failure.h"
 
 namespace afd::daemon {
+
+namespace {
+
+// The kernel draws it at its start: no two machines have the same, nor one machine twice.
+std::string boot_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    file >> id;
+    return id;
+}
+
+}  // namespace
 
 JoinedHost::JoinedHost(Config config,
                        std::string worker_directory,
@@ -97,6 +110,8 @@ Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
     join.set_version(kClusterVersion);
     join.set_port(own_address_.port);
     join.set_model_identity(setup_.model().identity());
+    join.set_weights_identity(setup_.model().weights_identity());
+    join.set_boot(boot_id());
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
         join.add_numeric_classes(std::string(ops::name_of(known)));
     }
@@ -263,6 +278,7 @@ void JoinedHost::reload() {
 Result<> JoinedHost::reload_config() {
     AFD_ASSIGN(const Config config, reload_());
     AFD_TRY(identity_->renew());
+    tie_->hurry();
     set_log_level(config.log_level);
     log::info(
         "SIGHUP: log_level is {}; every other option stays as it was at the start; certificates "

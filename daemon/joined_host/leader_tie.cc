@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/cluster/cluster_protocol.h"
@@ -14,6 +15,7 @@ namespace afd::daemon {
 namespace {
 
 constexpr uint64_t kRetryMs = 1000;
+constexpr uint64_t kRetryMaxMs = 30'000;
 // A reason that stays the same.
 constexpr uint64_t kSayAgainMs = 30'000;
 
@@ -50,7 +52,18 @@ void LeaderTie::stop() {
     is_stopped_ = true;
     retry_timer_.stop();
     connector_.stop();
+    if (is_joined()) {
+        cluster::HostMessage message;
+        message.mutable_leave();
+        leader_->send(message);
+    }
     leader_.reset();
+}
+
+void LeaderTie::hurry() {
+    if (!retry_timer_.is_active()) return;
+    pause_ms_ = 0;
+    retry_timer_.start(0);
 }
 
 void LeaderTie::on_connecting(Result<UniqueFd> socket) {
@@ -95,7 +108,9 @@ void LeaderTie::on_leader(const Result<>& outcome) {
 }
 
 void LeaderTie::try_again(const Error& why) {
-    retry_timer_.start(kRetryMs);
+    const bool is_refused = why.code == Code::kPermissionDenied;
+    pause_ms_ = is_refused ? std::clamp(2 * pause_ms_, kRetryMs, kRetryMaxMs) : kRetryMs;
+    retry_timer_.start(pause_ms_);
     const uint64_t now_ms = loop_.now_ms();
     if (why.message == last_failure_ && now_ms - failure_said_ms_ < kSayAgainMs) return;
     last_failure_ = why.message;

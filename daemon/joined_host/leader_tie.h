@@ -7,6 +7,8 @@
 //
 //   connecting --> says Join --> joined
 //       ^---- it breaks, 1 s -------'
+//
+// Where a certificate is refused, which somebody has to mend, the pause grows to 30 s.
 
 #include <cstdint>
 #include <memory>
@@ -51,8 +53,10 @@ class LeaderTie {
                                                    LeaderListener& listener);
 
     void start() { connector_.start(); }
-    // The connection ends, and no other is made.
+    // The leader hears that this host ends in order; the connection ends, and no other is made.
     void stop();
+    // Something may have been mended: the next attempt is made now.
+    void hurry();
 
     bool is_connected() const { return leader_ != nullptr; }
     // The leader has said yes.
@@ -88,6 +92,7 @@ class LeaderTie {
     std::string last_failure_;
     std::string last_renewal_failure_;
     uint64_t failure_said_ms_ = 0;
+    uint64_t pause_ms_ = 0;  // Before the last attempt.
     Timer retry_timer_;
     Timer beat_timer_;
 };

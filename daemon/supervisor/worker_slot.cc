@@ -383,6 +383,11 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
         log::info("{} (pid {}) ended: run_flag is 0", name_, pid);
         return;
     }
+    // Of which there is a line already.
+    if (settings_.hindrance && !settings_.hindrance().empty()) {
+        log::info("{} (pid {}) ended with its host '{}'", name_, pid, settings_.host);
+        return;
+    }
     const char* during = ending.was_ready ? "" : ", before it was ready:";
     log::error("{} (pid {}){} {}", name_, pid, during, ending.reason);
 }
@@ -435,6 +440,8 @@ bool WorkerSlot::is_fault(const ProcessEnd& end) const {
 
 // How it ended and, if anybody knows, why: by its own words, or by ours.
 std::string WorkerSlot::end_reason(const ProcessEnd& end) const {
+    // The end of a stand-in is not that of its worker, of which it tells.
+    if (fatal_ && !settings_.host.empty()) return "ended: " + fatal_->message();
     const std::string how = end.text();
     if (fatal_) return how + ": " + fatal_->message();
     return kill_reason_.empty() ? how : how + ": " + kill_reason_;

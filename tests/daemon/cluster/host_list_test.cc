@@ -33,6 +33,8 @@ class HostListTest : public ChannelFixture, public HostListener {
         set_up_logging("host_list_test", "warn", "text");
         HostList::Plan plan;
         plan.numeric_class = kNumericClass;
+        plan.model_identity = "weights and factors";
+        plan.weights_identity = "weights";
         plan.awaited["node1"] = {};
         list_ = HostList::open(loop_,
                                parse_listen_address("127.0.0.1:0").value(),
@@ -61,13 +63,34 @@ class HostListTest : public ChannelFixture, public HostListener {
             return HasFailure() || holds();
         });
     }
-    void say_join() {
+    static cluster::HostMessage join_of(const std::string& boot) {
         cluster::HostMessage message;
         cluster::Join& join = *message.mutable_join();
         join.set_version(kClusterVersion);
         join.set_port(1);
         join.add_numeric_classes(kNumericClass);
-        host_->queue(message);
+        join.set_model_identity("weights and factors");
+        join.set_weights_identity("weights");
+        join.set_boot(boot);
+        return message;
+    }
+    void say_join() { host_->queue(join_of("boot 1")); }
+    void join() {
+        come_as_host();
+        say_join();
+        ASSERT_TRUE(turn_until([&] { return !joined_.empty(); }));
+    }
+
+    // What the leader says to `channel` beside its beats.
+    cluster::LeaderMessage answer_to(ClusterChannel& channel) {
+        cluster::LeaderMessage answer;
+        const bool has_come = afd::daemon::run_until(loop_, [&] {
+            static_cast<void>(turn(channel).has_value());
+            const Result<bool> next = channel.next(answer);
+            return !next.ok() || (next.value() && !answer.has_beat());
+        });
+        EXPECT_TRUE(has_come);
+        return answer;
     }
 
     static constexpr size_t kMany = HostList::kGuestsMax + 20;
@@ -101,6 +124,65 @@ TEST_F(HostListTest, AHostThatIsKnownIsNotDroppedForStrangers) {
     say_join();
     EXPECT_TRUE(turn_until([&] { return !joined_.empty(); }));
     EXPECT_THAT(joined_, ::testing::ElementsAre("node1"));
+}
+
+// Two machines with one certificate took each other's place, turn by turn.
+TEST_F(HostListTest, ASecondMachineOfTheNameIsRefusedWhileTheFirstIsThere) {
+    set_log_level("off");
+    join();
+    ClusterChannel second = host_end(come());
+    second.queue(join_of("boot 2"));
+    const cluster::LeaderMessage answer = answer_to(second);
+    ASSERT_TRUE(answer.has_refusal()) << answer.ShortDebugString();
+    // It may try again: the first may be gone by then.
+    EXPECT_EQ(answer.refusal().code(), static_cast<uint32_t>(Code::kUnavailable));
+    EXPECT_THAT(answer.refusal().message(),
+                ::testing::HasSubstr("host 'node1' is there already, from 127.0.0.1, and this is "
+                                     "another machine, at 127.0.0.1"));
+    EXPECT_THAT(joined_, ::testing::ElementsAre("node1"));
+}
+
+TEST_F(HostListTest, AHostThatWasStartedAgainTakesItsOwnPlace) {
+    set_log_level("off");
+    join();
+    ClusterChannel second = host_end(come());
+    second.queue(join_of("boot 1"));
+    EXPECT_TRUE(answer_to(second).has_joined());
+    ASSERT_TRUE(answer_to(*host_).has_joined()) << "that of before";
+    EXPECT_THAT(answer_to(*host_).refusal().message(),
+                ::testing::HasSubstr("the host has joined again, from 127.0.0.1:"));
+}
+
+TEST_F(HostListTest, AHostThatEndsInOrderIsNoWarning) {
+    join();
+    set_log_level("info");
+    ::testing::internal::CaptureStderr();
+    cluster::HostMessage message;
+    message.mutable_leave();
+    host_->queue(message);
+    EXPECT_FALSE(turn(*host_).has_value());
+    host_.reset();
+    EXPECT_TRUE(afd::daemon::run_until(loop_, [&] { return joined_.empty(); }));
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(lines, ::testing::HasSubstr("host 'node1' at 127.0.0.1:"));
+    EXPECT_THAT(lines, ::testing::HasSubstr(" has ended in order"));
+    EXPECT_THAT(lines, ::testing::Not(::testing::HasSubstr("has left")));
+}
+
+// "Give both the same files" is no advice where the files are the same.
+TEST_F(HostListTest, AnotherKvDtypeIsNamed) {
+    set_log_level("off");
+    come_as_host();
+    cluster::HostMessage message = join_of("boot 1");
+    message.mutable_join()->set_model_identity("weights");
+    host_->queue(message);
+    EXPECT_THAT(answer_to(*host_).refusal().message(),
+                ::testing::HasSubstr("has the leader's weights, and another kv_dtype"));
+    ClusterChannel other = host_end(come());
+    message.mutable_join()->set_weights_identity("others");
+    other.queue(message);
+    EXPECT_THAT(answer_to(other).refusal().message(),
+                ::testing::HasSubstr("give both the same files"));
 }
 
 }  // namespace

@@ -160,6 +160,16 @@ TEST_F(WorkerEndTest, TheEndOfAStandInIsNoFaultOfItsWorker) {
     EXPECT_THAT(end.how, HasSubstr("killed by signal 6"));
 }
 
+// The stand-in's exit status tells nobody anything.
+TEST_F(WorkerEndTest, OfAWorkerOnAnotherHostItsOwnWordsAreTold) {
+    put_on_host_b(control::ATTENTION);
+    start_and_listen();
+    const ScopedVariable fail("AFD_FAKE_FAIL", "tensor x is missing");
+    ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+    ASSERT_TRUE(run_until(loop_, [&] { return listener_.ends.size() >= 2; }));
+    EXPECT_THAT(listener_.ends[1].how, HasSubstr("attention worker 0 ended: tensor x is missing"));
+}
+
 TEST(ProcessEnd, OfAKernelWithoutMemorySaysSo) {
     ProcessEnd end{.is_known = true, .status = 0, .signal = SIGKILL};
     EXPECT_EQ(end.text(), "killed by signal 9 (Killed)");
