@@ -16,7 +16,9 @@ namespace afd::daemon {
 Result<> InstanceSetup::choose_paths() {
     AFD_ASSIGN(paths_, instance_paths(config_.instance));
     if (!config_.socket.empty()) paths_.client_socket = config_.socket;
-    return create_runtime_directory(paths_.directory);
+    AFD_TRY(create_runtime_directory(paths_.directory));
+    cores_.emplace(paths_.directory);
+    return {};
 }
 
 // No leftovers are looked for: what is there is the other one's.

@@ -14,6 +14,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/handover/predecessor.h"
+#include "daemon/instance/core_claims.h"
 #include "daemon/instance/instance_lock.h"
 #include "daemon/instance/ucx_network.h"
 #include "daemon/loop/unique_fd.h"
@@ -50,6 +51,7 @@ class InstanceSetup {
     // REQUIRES of these: the steps were taken.
     const InstancePaths& paths() const { return paths_; }
     const InstanceLock& lock() const { return *lock_; }
+    const CoreClaims& cores() const { return *cores_; }
     const model::ModelFiles& model() const { return *model_; }
     model::Tokenizer& tokenizer() { return *tokenizer_; }
     ops::NumericClass numeric_class() const { return numeric_class_; }
@@ -67,6 +69,7 @@ class InstanceSetup {
     const Config& config_;
     InstancePaths paths_;
     std::optional<InstanceLock> lock_;
+    std::optional<CoreClaims> cores_;
     std::optional<model::ModelFiles> model_;
     std::optional<model::Tokenizer> tokenizer_;
     ops::NumericClass numeric_class_ = ops::NumericClass::kPortable;
