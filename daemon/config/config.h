@@ -33,6 +33,7 @@ struct Config {
     std::string ucx_transports;
     std::string ucx_devices;
     std::string ucx_host;
+    std::string host_ports;
     Neighbours ucx_neighbours = Neighbours::kMemory;
     std::string attention_hosts;
     std::string ffn_hosts;

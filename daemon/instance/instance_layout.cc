@@ -16,7 +16,10 @@
 namespace afd::daemon {
 
 Result<> InstanceLayout::plan() {
-    AFD_ASSIGN(cpus_, hosts_.plan_local_cpus(config_, allowed_cpus()));
+    AFD_ASSIGN(cpus_,
+               setup_.cores().plan(allowed_cpus(), [this](const std::vector<uint32_t>& cores) {
+                   return hosts_.plan_local_cpus(config_, cores);
+               }));
     // Anew for each layout, so that a worker of an afdd that died cannot attach to the next one's
     // segments, nor one that a resize has ended to those of its successors.
     instance_id_ = draw_random();
@@ -108,10 +111,7 @@ control::Welcome InstanceLayout::common_welcome() const {
     welcome.set_instance_id(instance_id_);
     welcome.set_model_identity(setup_.model().identity());
     welcome.set_weight_cache(setup_.weight_cache_directory());
-    if (welcome.has_ucx()) {
-        welcome.mutable_ucx()->set_host(setup_.ucx_network().host);
-        welcome.mutable_ucx()->set_devices(setup_.ucx_network().devices);
-    }
+    if (welcome.has_ucx()) setup_.ucx_network().store(*welcome.mutable_ucx());
     return welcome;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/instance/ucx_network.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -52,12 +54,22 @@ std::vector<std::string> comma_list(const std::string& text) {
 }
 
 std::string UcxNetwork::text() const {
-    return host + (devices == "all" ? " on every device" : " on " + devices);
+    const std::string where = host + (devices == "all" ? " on every device" : " on " + devices);
+    if (ports.first == 0) return where;
+    return where + fmt::format(", ports {} to {}", ports.first, ports.last);
+}
+
+void UcxNetwork::store(control::Ucx& ucx) const {
+    ucx.set_host(host);
+    ucx.set_devices(devices);
+    ucx.set_first_port(ports.first);
+    ucx.set_last_port(ports.last);
 }
 
 Result<UcxNetwork> choose_ucx_network(const Config& config,
                                       const std::string& host,
                                       const NetworkDevices& devices) {
+    AFD_ASSIGN(const PortRange ports, parse_port_range(config.host_ports));
     // Where the kernel does not tell, UCX finds out.
     const bool is_known = !devices.empty();
     const std::string own_device = device_with(devices, host);
@@ -69,10 +81,10 @@ Result<UcxNetwork> choose_ucx_network(const Config& config,
     }
     if (config.ucx_devices != kUcxAuto) {
         if (is_known) AFD_TRY(check_ucx_devices(config, devices));
-        return UcxNetwork{host, config.ucx_devices};
+        return UcxNetwork{host, config.ucx_devices, ports};
     }
     const bool is_one = is_known && uses_kernel_devices(config.ucx_transports);
-    return UcxNetwork{host, is_one ? own_device : "all"};
+    return UcxNetwork{host, is_one ? own_device : "all", ports};
 }
 
 }  // namespace afd::daemon

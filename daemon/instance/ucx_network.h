@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "daemon/config/config.h"
+#include "daemon/config/port_range.h"
 #include "daemon/tcp/network_devices.h"
+#include "proto/control.pb.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -20,9 +22,12 @@ std::vector<std::string> comma_list(const std::string& text);
 struct UcxNetwork {
     std::string host;     // At which FFN workers listen.
     std::string devices;  // As UCX has them: "eth0", "mlx5_0:1", "all".
+    PortRange ports;      // At which workers listen.
 
     // "10.0.0.1 on eth0": for logs.
     std::string text() const;
+    // As workers are told.
+    void store(control::Ucx& ucx) const;
 };
 
 // `host`: as choose_ucx_host() says. With ucx_devices = auto the device that has it; of transports

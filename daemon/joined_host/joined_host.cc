@@ -129,8 +129,7 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
     if (address.host == own_address_.host) return {};
     AFD_ASSIGN(const std::string ucx_host, choose_ucx_host(config_, address.host));
     AFD_ASSIGN(ucx_network_, choose_ucx_network(config_, ucx_host, network_devices()));
-    address.port = 0;
-    AFD_ASSIGN(UniqueFd socket, listen_tcp(address, "join"));
+    AFD_ASSIGN(UniqueFd socket, listen_within(ucx_network_.ports, address, "host_ports"));
     own_address_ = address;
     acceptor_ = std::make_unique<Acceptor>(
         loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
@@ -146,7 +145,10 @@ Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined&
     Config local = config_;
     local.attention_workers = joined.num_attention_workers();
     local.ffn_workers = joined.num_ffn_workers();
-    AFD_ASSIGN(cpus_, plan_cpus(local, allowed_cpus()));
+    AFD_ASSIGN(cpus_,
+               setup_.cores().plan(allowed_cpus(), [&local](const std::vector<uint32_t>& cores) {
+                   return plan_cpus(local, cores);
+               }));
     log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
               joined.instance(),
               leader.peer(),

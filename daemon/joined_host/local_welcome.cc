@@ -31,8 +31,7 @@ Result<> LocalWelcome::localise(const Config& config,
     welcome.set_oversubscribed(own.oversubscribed());
     welcome.set_spin_us(own.spin_us());
     welcome.set_seccomp(own.seccomp());
-    welcome.mutable_ucx()->set_devices(network.devices);
-    welcome.mutable_ucx()->set_host(network.host);
+    network.store(*welcome.mutable_ucx());
     if (role != control::FFN || welcome.ffn_scheduler().empty()) return {};
     if (::access(welcome.ffn_scheduler().c_str(), R_OK) == 0) return {};
     return not_found("ffn_scheduler = '{}' is not on this host; put it at the same place",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/address_kind.h"
+#include "daemon/config/port_range.h"
 #include "daemon/config/ucx_host.h"
 #include "daemon/options/choice_member.h"
 #include "daemon/options/option_topics.h"
@@ -65,6 +66,13 @@ std::vector<ConfigOption> transport_options() {
          .description = "transport = ucx: address of this host at which FFN workers listen; auto: "
                         "where other hosts find it, else 127.0.0.1",
          .check = check_ucx_host},
+        {.name = "host_ports",
+         .member = &C::host_ports,
+         .default_text = "",
+         .unit = "",
+         .description = "transport = ucx: ports at which other hosts reach this one and its "
+                        "workers, '7420-7499'; empty: any",
+         .check = check_port_range},
         {.name = "ucx_neighbours",
          .member = choice<&C::ucx_neighbours>(),
          .default_text = "memory",

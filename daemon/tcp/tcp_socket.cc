@@ -67,6 +67,20 @@ Result<UniqueFd> listen_tcp(ListenAddress& address, const std::string& option) {
     return fd;
 }
 
+Result<UniqueFd> listen_within(PortRange ports, ListenAddress& address, const std::string& option) {
+    for (uint32_t port = ports.first; port <= ports.last; ++port) {
+        address.port = static_cast<uint16_t>(port);
+        Result<UniqueFd> socket = listen_tcp(address, option);
+        if (socket.ok() || socket.error().code != Code::kAlreadyExists) return socket;
+    }
+    return Error{Code::kAlreadyExists,
+                 fmt::format("{} = '{}-{}': each of these ports of {} is taken; name more",
+                             option,
+                             ports.first,
+                             ports.last,
+                             address.host)};
+}
+
 Result<UniqueFd> connect_tcp(const SocketAddress& to) {
     UniqueFd fd(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid() || (::connect(fd.get(), generic(to), to.size) != 0 && errno != EINPROGRESS)) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/config/listen_address.h"
+#include "daemon/config/port_range.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/status.h"
 
@@ -18,6 +19,10 @@ namespace afd::daemon {
 // whose value the address is, for messages. Errors: kAlreadyExists: the port is taken.
 // kPermissionDenied: may not, or no such address.
 Result<UniqueFd> listen_tcp(ListenAddress& address, const std::string& option);
+
+// The same at the first of the ports that is free. Errors: kAlreadyExists: none
+// is. kPermissionDenied: as above.
+Result<UniqueFd> listen_within(PortRange ports, ListenAddress& address, const std::string& option);
 
 // Begins to connect; non-blocking, so that a failure shows at the first use.
 // Errors: kUnavailable: there is no way to this address.

@@ -26,6 +26,8 @@ schedule::UcxConfig ucx_config(const control::Ucx& wanted) {
     config.transports = wanted.transports();
     config.devices = wanted.devices();
     config.host = wanted.host();
+    config.port = static_cast<uint16_t>(wanted.first_port());
+    config.last_port = static_cast<uint16_t>(wanted.last_port());
     config.near_by_memory = wanted.near_by_memory();
     config.end_stuck = end_of_stuck_ucx;
     // Of shared memory alone nobody hears that a peer is gone.

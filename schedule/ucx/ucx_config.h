@@ -12,7 +12,8 @@ struct UcxConfig {
     std::string transports = "tcp";  // "tcp", "sm", "rc", ...: as in UCX_TLS, commas between.
     std::string devices = "all";     // As in UCX_NET_DEVICES; "lo" for this host alone.
     std::string host = "127.0.0.1";  // Where it listens: an address of this host, IPv4 or IPv6.
-    uint16_t port = 0;               // 0: any that is free.
+    uint16_t port = 0;               // 0: any that is free; else the first that is, up to
+    uint16_t last_port = 0;          // this one. So with the ports that UCX itself opens.
     // Whether these transports tell that a peer is gone. The shared memory of UCX ("sm,self") does
     // not: there its silence does, and paths stay until the worker ends.
     bool tells_failures = true;

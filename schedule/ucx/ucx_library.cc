@@ -2,8 +2,11 @@
 #include "schedule/ucx/ucx_library.h"
 
 #include <arpa/inet.h>
+#include <fmt/core.h>
 #include <netinet/in.h>
 #include <ucs/config/global_opts.h>
+
+#include <algorithm>
 
 #include "proto/failure.h"
 
@@ -32,6 +35,12 @@ Result<ucp_context_h> make_ucx_context(const UcxConfig& config) {
     // What arrives in one piece need not be put together: a publication of 16 rows of 14 KiB took
     // four pieces of 64 KiB, and as many calls of the kernel again.
     if (status == UCS_OK) status = ucp_config_modify(options, "RX_SEG_SIZE", "256k");
+    // Else any that is free, which no firewall lets through.
+    if (status == UCS_OK && config.port != 0) {
+        const std::string ports =
+            fmt::format("{}-{}", config.port, std::max(config.port, config.last_port));
+        status = ucp_config_modify(options, "PORT_RANGE", ports.c_str());
+    }
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

@@ -84,19 +84,32 @@ Result<> UcxPaths::make_worker() {
     return {};
 }
 
-Result<> UcxPaths::listen() {
-    AFD_ASSIGN(sockaddr_storage address, parse_ucx_host(config_.host, config_.port));
+ucs_status_t UcxPaths::listen_at(const sockaddr_storage& address) {
     ucp_listener_params_t params{};
     params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
-    void* first = &address;
+    const void* first = &address;
     params.sockaddr.addr = static_cast<const sockaddr*>(first);
     params.sockaddr.addrlen = ucx_length_of(address);
     params.conn_handler.cb = on_asked;
     params.conn_handler.arg = this;
-    ucs_status_t status = ucp_listener_create(worker_, &params, &listener_);
+    return ucp_listener_create(worker_, &params, &listener_);
+}
+
+Result<> UcxPaths::listen() {
+    ucs_status_t status = UCS_ERR_BUSY;
+    uint32_t port = config_.port;
+    for (; port <= std::max(config_.port, config_.last_port); ++port) {
+        AFD_ASSIGN(const sockaddr_storage address,
+                   parse_ucx_host(config_.host, static_cast<uint16_t>(port)));
+        status = listen_at(address);
+        if (status == UCS_OK) break;
+    }
     if (status != UCS_OK) {
-        return unavailable("UCX cannot listen on {} port {}: {}",
-                           with(config_.host, config_.port, ucs_status_string(status)));
+        return unavailable("UCX cannot listen on {} port {} to {}: {}",
+                           with(config_.host,
+                                config_.port,
+                                std::max(config_.port, config_.last_port),
+                                ucs_status_string(status)));
     }
     ucp_listener_attr_t attributes{};
     attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;

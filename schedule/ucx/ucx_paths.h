@@ -78,6 +78,7 @@ class UcxPaths {
     explicit UcxPaths(const UcxConfig& config) : config_(config) {}
     Result<> make_worker();
     Result<> listen();
+    ucs_status_t listen_at(const sockaddr_storage& address);
     Result<Path> make_path(ucp_ep_params_t& params);
     bool has_neighbours() const { return near_ != nullptr && !near_->all().empty(); }
     std::vector<Path> strangers() const;

@@ -51,6 +51,19 @@ TEST(UcxNetwork, DevicesThatAreNamedStay) {
     EXPECT_EQ(refusal_of(with_devices("mlx5_0:1", "rc"), "10.0.0.1"), "");
 }
 
+TEST(UcxNetwork, TellsWorkersWhereAndAtWhichPorts) {
+    Config config = with_devices(kUcxAuto);
+    config.host_ports = "7420-7499";
+    const UcxNetwork network = choose_ucx_network(config, "10.0.0.1", kDevices).value();
+    EXPECT_EQ(network.text(), "10.0.0.1 on ib0, ports 7420 to 7499");
+    control::Ucx told;
+    network.store(told);
+    EXPECT_EQ(told.host(), "10.0.0.1");
+    EXPECT_EQ(told.devices(), "ib0");
+    EXPECT_EQ(told.first_port(), 7420u);
+    EXPECT_EQ(told.last_port(), 7499u);
+}
+
 TEST(UcxNetwork, WhatThisHostDoesNotHaveIsRefused) {
     EXPECT_THAT(refusal_of(with_devices(kUcxAuto), "10.9.9.9"),
                 HasSubstr("ucx_host = '10.9.9.9': no network device of this host has this"));

@@ -65,5 +65,24 @@ TEST(TcpConnector, CallsNobodyWhenStopped) {
     EXPECT_FALSE(is_called);
 }
 
+// Goal: a host behind a firewall listens where that lets others through. Oracle: the first port is
+// taken by the test.
+TEST(ListenWithin, TakesTheFirstPortThatIsFree) {
+    ListenAddress taken = parse_listen_address("127.0.0.1:0").value();
+    const auto listening = listen_tcp(taken, "test");
+    ASSERT_TRUE(listening.ok());
+    ListenAddress address = taken;
+    const auto none = listen_within({taken.port, taken.port}, address, "host_ports");
+    ASSERT_FALSE(none.ok());
+    EXPECT_EQ(none.error().code, Code::kAlreadyExists);
+    EXPECT_THAT(none.error().message, ::testing::HasSubstr("each of these ports of 127.0.0.1"));
+    const auto last = static_cast<uint16_t>(std::min(taken.port + 200, 65535));
+    const auto found = listen_within({taken.port, last}, address, "host_ports");
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_GT(address.port, taken.port);
+    EXPECT_LE(address.port, last);
+    EXPECT_TRUE(listen_within({}, address, "host_ports").ok()) << "any";
+}
+
 }  // namespace
 }  // namespace afd::daemon
