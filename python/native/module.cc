@@ -8,10 +8,12 @@
 
 #include <stdexcept>
 
+#include "python/native/gil_release.h"
 #include "python/native/operator_call.h"
 #include "python/native/tensor_view.h"
 
 namespace py = pybind11;
+using afd::python::GilRelease;
 using afd::python::OperatorCall;
 using afd::python::TensorView;
 
@@ -27,7 +29,7 @@ py::tuple machine_limits(uint32_t num_threads) {
     double bytes = 0;
     double operations = 0;
     {
-        const py::gil_scoped_release released;
+        const GilRelease released;
         afd_ops_machine_limits(num_threads, &bytes, &operations);
     }
     if (bytes == 0) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "python/native/gil_release.h"
 #include "python/native/raise.h"
 
 namespace afd::python {
@@ -84,7 +85,7 @@ OperatorCall::OperatorCall(const std::string& name,
     afd_ops_error error;
     int code = AFD_OPS_OK;
     {
-        const py::gil_scoped_release released;
+        const GilRelease released;
         code = afd_ops_query(
             name.c_str(), attributes.c_str(), given.data(), given.size(), &wanted, &made, &error);
     }
@@ -126,7 +127,7 @@ void OperatorCall::run() {
     afd_ops_error error;
     int code = AFD_OPS_OK;
     {
-        const py::gil_scoped_release released;
+        const GilRelease released;
         code = afd_ops_run(call_.get(), pointers_.data(), workspace, size, &error);
         scratch.end_call();
     }

@@ -236,6 +236,28 @@ def test_the_scratch_of_a_large_call_is_given_back():
     assert resident_bytes() - before < 100 << 20
 
 
+# Goal: a daemon thread in the middle of an operator does not disturb the end of the process. Method:
+# calls of a few milliseconds, so that the interpreter is gone when the thread comes back from one.
+def test_a_daemon_thread_in_an_operator_does_not_abort_the_exit():
+    program = """
+import threading, time
+import numpy as np
+import afd
+x = afd.bf16(np.ones((256, 512), np.float32))
+weight = afd.bf16(np.ones((1, 512, 512), np.float32))
+groups = np.array([256], np.int64)
+def work():
+    while True:
+        afd.grouped_matmul_swiglu(x, weight, groups)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True,
+                              check=False, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_stubs_are_current():
     script = pathlib.Path(__file__).parents[2] / "python" / "stubs.py"
     done = subprocess.run([sys.executable, "-B", script, "--check"], capture_output=True, text=True,
