@@ -97,14 +97,18 @@ afd_ops_tensor tensor_of(const std::string& name,
     std::copy(shape.begin(), shape.end(), made.shape);
     // Those of no elements say nothing. The library takes 0 for "contiguous".
     if (std::find(shape.begin(), shape.end(), Extent{0}) != shape.end()) return made;
-    Extent contiguous = 1;
+    uint64_t contiguous = 1;
     for (size_t axis = shape.size(); axis-- > 0;) {
-        const Extent stride = strides == nullptr ? contiguous * step : strides[axis];
-        if (stride % step != 0 || (stride < step && shape[axis] > 1)) {
-            refuse(name, "is not contiguous; copy it first");
+        uint64_t stride = contiguous;
+        // That of one element says nothing either: NumPy leaves there what it was cut from.
+        if (strides != nullptr && shape[axis] > 1) {
+            if (strides[axis] < step || strides[axis] % step != 0) {
+                refuse(name, "is not contiguous; copy it first");
+            }
+            stride = static_cast<uint64_t>(strides[axis] / step);
         }
-        made.strides[axis] = static_cast<uint64_t>(stride / step);
-        contiguous *= shape[axis];
+        made.strides[axis] = stride;
+        contiguous = stride * static_cast<uint64_t>(shape[axis]);
     }
     return made;
 }

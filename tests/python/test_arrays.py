@@ -102,6 +102,21 @@ def test_outputs_can_be_the_callers_own_memory():
     assert refused.value.parameter == "expanded_x"
 
 
+# Goal: where there is one element, nobody steps to the next; NumPy keeps the stride of what such an
+# array was cut from.
+@pytest.mark.parametrize("give", [lambda array: array, OnlyDlpack, OnlyInterface])
+def test_the_stride_of_an_axis_of_one_element_says_nothing(give):
+    row = np.zeros((3, 8), np.float32)[1:2, 4:]
+    assert row.strides == (32, 4)
+    assert _native.view_of("x", give(row)).strides == (4, 1)
+    column = np.zeros((3, 8), np.float32)[:, :1]
+    assert _native.view_of("x", give(column)).strides == (8, 1)
+    x, ids = np.arange(4, dtype=np.float32).reshape(1, 4), np.zeros((1, 1), np.int32)
+    result = afd.moe_init_routing_v3(x, ids, expert_num=2, out={"expanded_x": row})
+    assert result.expanded_x is row
+    np.testing.assert_array_equal(row, x)
+
+
 def test_the_callers_own_memory_does_not_count_against_the_limit():
     x, ids = np.ones((64, 1024), np.float32), np.zeros((64, 1), np.int32)
     mine = np.zeros((64, 1024), np.float32)
