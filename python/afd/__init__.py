@@ -30,8 +30,6 @@ from afd._worker import Batch, FfnWorker
 __version__ = _native.version()
 
 globals().update(make_operators())
-# The same by the names that the operators have as functions of a framework.
-globals().update({"npu_" + name: globals()[name] for name in operators()})
 
 
 def __getattr__(name: str):

@@ -4,7 +4,8 @@ import collections
 import inspect
 import json
 import keyword
-from typing import Any, Callable
+import sys
+from typing import Any
 
 import numpy as np
 
@@ -87,13 +88,17 @@ class Operator:
                        *_OPTIONS]
         self.outputs = [tensor["name"] for tensor in self.record["tensors"]
                         if not is_read(tensor)]
-        self._result = collections.namedtuple(result_name(name), self.outputs)
-        self._result.__module__ = "afd"
+        self.result = collections.namedtuple(result_name(name), self.outputs)
+        self.result.__module__ = "afd"
         self.__signature__ = signature_of(self.record)
         self.__doc__ = describe(name)
 
     def __repr__(self) -> str:
         return f"<operator afd.{self.__name__}{self.__signature__}>"
+
+    def __reduce__(self):
+        # For another process it is the one of that name there.
+        return _operator_of_the_module, (self.__name__,)
 
     def __call__(self, *args, **kwargs):
         call = Call(self, args, kwargs)
@@ -142,7 +147,11 @@ class Operator:
     def results_of(self, outputs: dict):
         if not self.outputs:
             return None
-        return self._result(*(outputs.get(name) for name in self.outputs))
+        return self.result(*(outputs.get(name) for name in self.outputs))
+
+
+def _operator_of_the_module(name: str) -> Operator:
+    return getattr(sys.modules["afd"], name)
 
 
 class Call:
@@ -260,5 +269,15 @@ def describe(name: str) -> str:
     return "\n".join(lines)
 
 
-def make_operators() -> dict[str, Callable]:
-    return {name: Operator(name) for name in operators()}
+def make_operators() -> dict[str, Any]:
+    """What the module has of them by name: the operators, also as npu_..., and the classes of their
+    results."""
+    made: dict[str, Any] = {}
+    for name in operators():
+        operator = Operator(name)
+        made[name] = operator
+        # So it is called as a function of a framework.
+        made["npu_" + name] = operator
+        if operator.outputs:
+            made[result_name(name)] = operator.result
+    return made

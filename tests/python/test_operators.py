@@ -10,6 +10,7 @@ import inspect
 import json
 import os
 import pathlib
+import pickle
 import re
 import subprocess
 import sys
@@ -123,6 +124,28 @@ def test_every_operator_is_there_with_its_record():
         for attribute in record["attributes"]:
             default = parameters[attribute["name"]].default
             assert (default is inspect.Parameter.empty) == (not attribute["default"])
+
+
+def test_the_results_have_the_classes_that_the_stubs_say():
+    stubs = (pathlib.Path(afd.__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
+    classes = re.findall(r"^class (\w+Result)\(NamedTuple\):", stubs, re.M)
+    assert len(classes) >= 12
+    assert classes == [getattr(afd, name).__name__ for name in classes]
+    result = afd.moe_gating_top_k(np.eye(3, dtype=np.float32), k=1)
+    assert isinstance(result, afd.MoeGatingTopKResult)
+
+
+def test_operators_and_results_go_to_other_processes():
+    for name in afd.operators():
+        operator = getattr(afd, name)
+        assert pickle.loads(pickle.dumps(operator)) is operator
+    assert pickle.loads(pickle.dumps(Operator("moe_gating_top_k"))) is afd.moe_gating_top_k
+    x = afd.bf16(np.ones((2, 8), np.float32))
+    result = afd.moe_init_routing_v3(x, np.array([[1], [0]], np.int32), expert_num=2)
+    again = pickle.loads(pickle.dumps(result))
+    assert type(again) is afd.MoeInitRoutingV3Result
+    assert isinstance(again.expanded_x, afd.BFloat16)
+    np.testing.assert_array_equal(again.expanded_x, result.expanded_x)
 
 
 def test_every_operator_is_fuzzed():
