@@ -11,7 +11,8 @@ import struct
 import time
 from typing import Any, Callable, Iterator, NamedTuple
 
-from afd._errors import Error, InvalidArgument, NotFound, Unavailable, DeadlineExceeded, error_of
+from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
+                         Unavailable, error_of)
 from afd._messages import FRAME_BYTES_MAX, messages
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
@@ -68,6 +69,9 @@ class Client:
             print(client.generate("Once upon a time", max_tokens=64).text)
             for chunk in client.stream("Once upon a time"):
                 print(chunk.text, end="", flush=True)
+
+    `timeout`: seconds for a whole request. A generation that has not ended by then is cancelled,
+    however steadily it comes. The connection outlives what came too late.
     """
 
     def __init__(self, instance: str = "default", *, path: str | None = None,
@@ -76,6 +80,7 @@ class Client:
         self.timeout = timeout
         self.resume_id = ""  # Of the generation that was accepted last; empty: not resumable.
         self._next_id = 1
+        self._stream_id = 0  # Of the stream that is being read; 0: none.
         self._closed = False
         self._received = bytearray()  # Of answers, from the start of one on.
         where = path or socket_path(instance)
@@ -170,6 +175,9 @@ class Client:
         request.status.SetInParent()
         self._send(request)
         answer = self._answer(request.request_id, time.monotonic() + self.timeout)
+        if answer is None:
+            raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s; it has much to "
+                                   "do, hangs or is stopped: wait longer, or see its log")
         return _plain(answer.status)
 
     def resize(self, *, attention_workers: int = 0, ffn_workers: int = 0,
@@ -202,13 +210,14 @@ class Client:
     def _change(self, request, on_progress) -> dict[str, Any]:
         self._send(request)
         deadline = time.monotonic() + self.timeout
-        while True:
-            answer = self._answer(request.request_id, deadline)
+        while (answer := self._answer(request.request_id, deadline)) is not None:
             kind = answer.WhichOneof("body")
             if kind != "progress":
                 return _plain(getattr(answer, kind))
             if on_progress is not None:
                 on_progress(answer.progress.text)
+        raise DeadlineExceeded(f"the {request.WhichOneof('body')} has not ended after "
+                               f"{self.timeout:g} s; it goes on (status(), afdctl status)")
 
     def _request(self):
         request = self._messages["Request"](request_id=self._next_id)
@@ -217,26 +226,38 @@ class Client:
 
     def _follow(self, request):
         self._send(request)
+        self._stream_id = request.request_id
         deadline = time.monotonic() + self.timeout
-        accepted, prompt_logprobs, is_over = None, [], False
+        accepted, num_tokens, prompt_logprobs, is_over = None, 0, [], False
         try:
-            while True:
-                answer = self._answer(request.request_id, deadline)
+            while (answer := self._answer(request.request_id, deadline)) is not None:
                 kind = answer.WhichOneof("body")
+                if (kind == "accepted") != (accepted is None):
+                    raise Error(f"afdd's answers do not fit together: {kind} "
+                                f"{'again' if accepted else 'before accepted'}")
                 if kind == "accepted":
                     accepted = answer.accepted
                     self.resume_id = accepted.resume_id
+                    num_tokens = accepted.num_received_tokens
                 elif kind == "chunk":
+                    num_tokens += answer.chunk.num_tokens
                     prompt_logprobs += answer.chunk.prompt_logprobs
                     yield Chunk(answer.chunk.text, list(answer.chunk.token_ids),
                                 list(answer.chunk.logprobs), answer.chunk.num_tokens)
                 elif kind == "finished":
                     is_over = True
+                    _check_count(answer.finished, num_tokens)
                     return answer.finished, accepted, prompt_logprobs
+            self._stream_id = 0
+            self._send_cancel(request.request_id)
+            raise DeadlineExceeded(
+                f"the generation had not ended after {self.timeout:g} s ({num_tokens} tokens "
+                "came) and was cancelled; allow more time (timeout) or fewer tokens (max_tokens)")
         except Error:
             is_over = True
             raise
         finally:
+            self._stream_id = 0
             if not is_over and not self._closed:
                 self._cancel(request.request_id)
 
@@ -245,17 +266,25 @@ class Client:
 
         Raises no Error: what made the caller give up is told, not what came of that.
         """
-        request = self._request()
-        request.cancel.target = target
         deadline = time.monotonic() + min(self.timeout, 10.0)
         try:
-            self._send(request)
-            while self._answer(target, deadline).WhichOneof("body") != "finished":
-                pass
+            self._send_cancel(target)
+            while (answer := self._answer(target, deadline)) is not None:
+                if answer.WhichOneof("body") == "finished":
+                    return
         except Error:
             pass  # It ended by itself, or with the connection, which the next request finds out.
 
+    def _send_cancel(self, target: int) -> None:
+        request = self._request()
+        request.cancel.target = target
+        self._send(request)
+
     def _send(self, request) -> None:
+        if self._stream_id:
+            raise FailedPrecondition("a stream of this client is open, and a client has one request "
+                                     "at a time; read it to its end, close() it, or take another "
+                                     "client")
         data = request.SerializeToString()
         if len(data) > FRAME_BYTES_MAX:
             raise InvalidArgument(f"a request of {len(data)} bytes; afdd takes at most "
@@ -268,10 +297,14 @@ class Client:
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
 
     def _answer(self, request_id: int, deadline: float):
-        """The next answer to that request; those to others, which were given up, are dropped."""
+        """The next answer to that request; None: none came in time.
+
+        Those to others are dropped: these were given up, since there is one at a time.
+        """
         while True:
             while (frame := self._take_frame()) is None:
-                self._receive(deadline)
+                if not self._receive(deadline):
+                    return None
             answer = self._messages["Response"].FromString(frame)
             if answer.request_id not in (0, request_id):
                 continue
@@ -294,8 +327,11 @@ class Client:
         del self._received[:4 + size]
         return frame
 
-    def _receive(self, deadline: float) -> None:
-        """Waits for bytes of an answer and keeps them; an interrupted wait has lost none."""
+    def _receive(self, deadline: float) -> bool:
+        """Waits for bytes of an answer and keeps them; False: none came in time.
+
+        An interrupted wait has lost none.
+        """
         before = len(self._received)
         try:
             poll = select.poll()
@@ -307,14 +343,12 @@ class Client:
                     self._received += self._socket.recv(1 << 16)
         except (OSError, ValueError) as error:  # ValueError: it is closed.
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
-        if not is_readable and left_ms > _POLL_MS_MAX:
-            return  # The wait goes on.
         if not is_readable:
-            self.close()  # What is being generated for it ends.
-            raise DeadlineExceeded(f"afdd gave no answer within {self.timeout:g} s")
+            return left_ms > _POLL_MS_MAX  # The wait goes on, or is over.
         if len(self._received) == before:
             raise Unavailable("afdd closed the connection before all answers came; it was "
                               "stopped or has crashed, see its log")
+        return True
 
     @contextlib.contextmanager
     def _in_step(self):
@@ -333,6 +367,12 @@ def _judged(name: str, value: Any):
         yield
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{name} is {reprlib.repr(value)}: {error}", name) from error
+
+
+def _check_count(finished, num_tokens: int) -> None:
+    if finished.num_output_tokens != num_tokens:
+        raise Error(f"afdd's answers do not fit together: chunks with {num_tokens} tokens, but "
+                    f"finished after {finished.num_output_tokens}")
 
 
 def _is_repeated(field) -> bool:

@@ -238,9 +238,68 @@ def test_bytes_that_are_no_frame_are_not_believed(serve):
 
 
 def test_silence_has_an_end(serve):
-    client, _ = serve(lambda request: [{"accepted": {}}], timeout=0.2)
+    client, _ = serve(lambda request: [], timeout=0.2)
     with pytest.raises(afd.DeadlineExceeded, match="afdd gave no answer within 0.2 s"):
+        client.status()
+    with pytest.raises(afd.DeadlineExceeded, match="the upgrade has not ended after 0.2 s; it goes "):
+        client.upgrade()
+
+
+# Goal: the timeout is that of the whole generation, cancels it, and costs nothing but it. Method: a
+# chunk each 20 ms; the cancelled generation's end comes before the next answer.
+def test_a_generation_that_takes_too_long_is_cancelled(serve):
+    is_cancelled = threading.Event()
+
+    def answer(request):
+        kind = request.WhichOneof("body")
+        if kind == "generate" and len(server.requests) == 1:
+            yield {"accepted": {}}
+            for _ in range(25):
+                time.sleep(0.02)
+                yield {"chunk": {"text": "a", "num_tokens": 1}}
+        elif kind == "cancel":
+            is_cancelled.set()
+            yield {"finished": {"reason": 3, "num_output_tokens": 25},
+                   "request_id": request.cancel.target}
+            yield {"done": {}}
+        else:
+            yield from three_chunks(request)
+    client, server = serve(answer, timeout=0.3)
+    with pytest.raises(afd.DeadlineExceeded,
+                       match=r"the generation had not ended after 0.3 s \(\d+ tokens came\) and was "):
         client.generate("x")
+    assert is_cancelled.wait(10)
+    client.timeout = 10
+    assert client.generate("y").text == "einmal!"
+
+
+# Goal: what another request would take from under an open stream is not lost silently.
+@pytest.mark.parametrize("ask", [
+    lambda client: client.status(), lambda client: client.generate("y"),
+    lambda client: next(client.stream("y")), lambda client: client.upgrade()])
+def test_an_open_stream_is_the_only_request(serve, ask):
+    client, server = serve(three_chunks)
+    texts = []
+    for chunk in client.stream("x"):
+        texts.append(chunk.text)
+        with pytest.raises(afd.FailedPrecondition, match="a stream of this client is open"):
+            ask(client)
+    assert texts == ["ein", "mal", "!"]
+    assert len(server.requests) == 1
+    assert client.generate("y").text == "einmal!"
+
+
+@pytest.mark.parametrize("answers, text", [
+    ([{"accepted": {"num_received_tokens": 1}}, {"chunk": {"num_tokens": 2}},
+      {"finished": {"num_output_tokens": 2}}], "chunks with 3 tokens, but finished after 2"),
+    ([{"finished": {}}], "finished before accepted"),
+    ([{"accepted": {}}, {"accepted": {}}], "accepted again")])
+def test_answers_that_do_not_fit_together_are_no_result(serve, answers, text):
+    client, server = serve(lambda request: answers if len(server.requests) == 1
+                           else three_chunks(request))
+    with pytest.raises(afd.Error, match=f"afdd's answers do not fit together: {text}"):
+        client.generate("x")
+    assert client.generate("y").text == "einmal!"
 
 
 def test_settings_are_judged_before_they_are_sent(serve):
