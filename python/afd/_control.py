@@ -15,6 +15,17 @@ VERSION = 7  # kControlVersion of daemon/worker/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
 
 
+def readable_of(fds: list[int], timeout: float) -> list[int]:
+    """Those that can be read, or have ended, once there is one; none after `timeout` seconds.
+
+    select() knows no descriptor beyond 1023.
+    """
+    poll = select.poll()
+    for each in fds:
+        poll.register(each, select.POLLIN)
+    return [fd for fd, _ in poll.poll(timeout * 1000)]
+
+
 class ControlChannel:
     """Connected and welcomed: `welcome`, and `fds` in the order that the Welcome says."""
 
@@ -56,7 +67,7 @@ class ControlChannel:
     def _await_welcome(self, deadline: float):
         while (message := self._next()) is None:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._socket], [], [], left)[0]:
+            if left <= 0 or not readable_of([self.fileno()], left):
                 raise DeadlineExceeded("afdd did not answer the Hello of this worker in time")
             self._receive()
         kind = message.WhichOneof("body")

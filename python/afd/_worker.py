@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """afd.FfnWorker: an FFN worker of a live afdd, all but its experts (docs/protocol.md, docs/wire.md)."""
 import os
-import select
 import struct
 from typing import Any, Iterator, NamedTuple, Sequence
 
@@ -10,7 +9,7 @@ import numpy as np
 from afd import _native
 from afd._client import socket_path
 from afd._context import MASKED_ID, ScheduleContext, map_descriptor
-from afd._control import ControlChannel
+from afd._control import ControlChannel, readable_of
 from afd._errors import Error, FailedPrecondition, InvalidArgument
 from afd._operators import make_operators
 from afd._tensors import DTYPES, BFloat16, bytes_of
@@ -236,11 +235,11 @@ class FfnWorker:
         self._channel.abandon()
 
     def _take_commands(self, waits: bool) -> bool:
-        readable, _, _ = select.select([self._channel, self._doorbell], [], [],
-                                       _TICK_SECONDS if waits else 0)
+        readable = readable_of([self._channel.fileno(), self._doorbell],
+                               _TICK_SECONDS if waits else 0)
         if self._doorbell in readable:
             os.read(self._doorbell, 8)  # Before the look at the flags, or a ring would be lost.
-        if self._channel in readable:
+        if self._channel.fileno() in readable:
             self._channel.take()
         return not self._channel.is_shut_down
 

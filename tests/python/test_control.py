@@ -3,13 +3,15 @@
 
 What a real afdd answers is the business of test_live_worker.py.
 """
+import os
+import resource
 import socket
 import threading
 
 import pytest
 
 import afd
-from afd._control import ControlChannel
+from afd._control import ControlChannel, readable_of
 
 TIMEOUT, PATIENCE = 0.3, 30.0
 
@@ -55,6 +57,35 @@ def test_a_hello_that_nobody_answers_has_an_end(listener):
     error = failure_of_connecting(listener.getsockname())
     assert isinstance(error, afd.DeadlineExceeded)
     assert "did not answer the Hello" in str(error)
+
+
+@pytest.fixture
+def crowd():
+    """A process with so many files open that the next descriptors are larger than select() takes."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < 2048:
+        pytest.skip("2048 files may not be open here (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, before[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < 1100:
+        taken.append(os.dup(taken[0]))
+    yield
+    for each in taken:
+        os.close(each)
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_worker_may_have_many_files_open(listener, crowd):
+    assert "did not answer the Hello" in str(failure_of_connecting(listener.getsockname()))
+    reader, writer = os.pipe()
+    assert reader > 1024
+    assert readable_of([reader], 0) == []
+    os.write(writer, b"x")
+    assert readable_of([reader], PATIENCE) == [reader]
+    os.read(reader, 1)
+    os.close(writer)
+    assert readable_of([reader], PATIENCE) == [reader]
+    os.close(reader)
 
 
 def test_a_socket_that_is_not_there_is_not_found(tmp_path):
