@@ -4,10 +4,19 @@ import os
 import pathlib
 import subprocess
 import sys
+import sysconfig
 
 from setuptools.build_meta import *  # noqa: F401,F403  (the hooks that pip calls)
 from setuptools.command.build_py import build_py
-from wheel.bdist_wheel import bdist_wheel
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel  # Since setuptools 70.1.
+except ImportError:
+    try:
+        from wheel.bdist_wheel import bdist_wheel
+    except ImportError:
+        raise ImportError("to build the package this Python needs wheel, or setuptools 70.1 or "
+                          "later: pip install setuptools wheel (python/README.md)") from None
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -30,8 +39,14 @@ class BuildPy(build_py):
                             "-DAFD_BUILD_PYTHON=ON", f"-DAFD_NUMPY_PYTHON={sys.executable}"],
                            check=True)
             subprocess.run(["cmake", "--build", tree, "--target", "afd_python"], check=True)
-        for pattern in ("_native.*.so", "libafd_ops.so.?.?", "messages.desc"):
-            found, = pathlib.Path(tree).glob("python/afd/" + pattern)
+        made = pathlib.Path(tree) / "python" / "afd"
+        # A tree may have bindings for several Pythons.
+        binding = made / ("_native" + sysconfig.get_config_var("EXT_SUFFIX"))
+        if not binding.exists():
+            raise FileNotFoundError(f"there is no {binding}: {tree} was built for another Python; "
+                                    f"configure it with -DAFD_NUMPY_PYTHON={sys.executable}")
+        library, = made.glob("libafd_ops.so.?.?")
+        for found in (binding, library, made / "messages.desc"):
             self.copy_file(str(found.resolve()), str(target / found.name))
 
 

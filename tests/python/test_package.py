@@ -8,6 +8,9 @@ import shutil
 import site
 import subprocess
 import sys
+import sysconfig
+import venv
+import zipfile
 
 import afd
 
@@ -54,6 +57,65 @@ def test_pip_installs_it_as_the_readme_says(tmp_path):
         AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"], PIP_NO_INDEX="1")
     where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(tmp_path / "site"))
     assert where.strip() == str(tmp_path / "site" / "afd" / "__init__.py")
+
+
+# As above, in a virtual environment that shares the system's packages.
+def test_pip_installs_it_into_a_virtual_environment(tmp_path):
+    source = copy_source(tmp_path)
+    venv.create(tmp_path / "venv", system_site_packages=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    words = [word for word in shown("pip") if word not in ("--target", "~/afd-python", "--no-deps")]
+    run(python, "-m", *(str(source) if word == "." else word for word in words),
+        AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"], PIP_NO_INDEX="1")
+    where = run(python, "-B", "-c", USE).strip()
+    assert where.startswith(str(tmp_path / "venv")) and where.endswith("/afd/__init__.py")
+
+
+def run_with_backend(lines):
+    """Of a program that has the build backend in its path."""
+    return subprocess.run([sys.executable, "-B", "-c", lines], capture_output=True, text=True,
+                          check=False, cwd="/",
+                          env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "build_backend")})
+
+
+def test_the_backend_takes_the_command_from_setuptools_or_from_wheel():
+    without_wheel = "import sys; sys.modules['wheel'] = None\n"
+    newer = ("import types; from setuptools import Command\n"
+             "made = types.ModuleType('bdist_wheel'); made.bdist_wheel = Command\n"
+             "sys.modules['setuptools.command.bdist_wheel'] = made\n")
+    older = "sys.modules['setuptools.command.bdist_wheel'] = None\n"
+    done = run_with_backend(without_wheel + newer + "import afd_backend\n"
+                            "assert afd_backend.PlatformWheel.__bases__ == (Command,)")
+    assert done.returncode == 0, done.stderr
+    done = run_with_backend(without_wheel + older + "import afd_backend")
+    assert done.stderr.endswith(
+        "ImportError: to build the package this Python needs wheel, or setuptools 70.1 or later: "
+        "pip install setuptools wheel (python/README.md)\n")
+
+
+# Goal: of a tree that was built for several Pythons, a wheel has the binding of its own.
+def test_a_wheel_has_the_binding_of_its_python(tmp_path):
+    source = copy_source(tmp_path)
+    tree = tmp_path / "tree"
+    built = pathlib.Path(os.environ["AFD_BUILD_DIR"]) / "python" / "afd"
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    (tree / "python" / "afd").mkdir(parents=True)
+    for name in ("libafd_ops.so.0.1", "messages.desc", "_native" + suffix):
+        shutil.copy(built / name, tree / "python" / "afd" / name)
+    (tree / "python" / "afd" / "_native.cpython-39-x86_64-linux-gnu.so").write_bytes(b"another")
+    run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
+        "-w", tmp_path, source, AFD_BUILD_DIR=str(tree))
+    wheel, = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as made:
+        names = [name for name in made.namelist() if "_native" in name]
+    assert names == ["afd/_native" + suffix]
+    (tree / "python" / "afd" / ("_native" + suffix)).unlink()
+    done = subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-build-isolation",
+                           "--no-deps", "--no-index", "-w", tmp_path, source], capture_output=True,
+                          text=True, check=False, cwd="/",
+                          env={**os.environ, "AFD_BUILD_DIR": str(tree)})
+    assert done.returncode != 0
+    assert f"configure it with -DAFD_NUMPY_PYTHON={sys.executable}" in done.stdout + done.stderr
 
 
 def test_pip_installs_it_from_the_source(tmp_path):
