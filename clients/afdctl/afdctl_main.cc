@@ -9,6 +9,7 @@
 #include "clients/afdctl/generate_flags.h"
 #include "clients/command_line.h"
 #include "clients/exit_code.h"
+#include "proto/standard_descriptors.h"
 
 namespace {
 
@@ -363,5 +364,6 @@ int run(int argc, char** argv) {
 }  // namespace afd::client
 
 int main(int argc, char** argv) {
+    afd::open_standard_descriptors();
     return afd::client::end_output(afd::client::run(argc, argv));
 }

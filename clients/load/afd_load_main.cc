@@ -19,6 +19,7 @@
 #include "clients/load/progress_line.h"
 #include "clients/load/result_file.h"
 #include "clients/load/socket_door.h"
+#include "proto/standard_descriptors.h"
 
 namespace afd::client {
 namespace {
@@ -164,5 +165,6 @@ int run(int argc, char** argv) {
 }  // namespace afd::client
 
 int main(int argc, char** argv) {
+    afd::open_standard_descriptors();
     return afd::client::end_output(afd::client::run(argc, argv));
 }

@@ -32,6 +32,7 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/slurm/slurm_job.h"
+#include "proto/standard_descriptors.h"
 
 namespace afd::daemon {
 
@@ -188,5 +189,6 @@ int run(int argc, char** argv) {
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
+    afd::open_standard_descriptors();
     return afd::daemon::run(argc, argv);
 }

@@ -76,6 +76,18 @@ TEST_F(AfdLoad, ATableThatCannotBeWrittenFails) {
     EXPECT_THAT(read("result.json"), HasSubstr("{"));
 }
 
+// As afdctl: the mock takes whole frames only.
+TEST_F(AfdLoad, ClosedDescriptorsAreNotTakenForTheConnection) {
+    MockAfdd server(quick_answer);
+    ProgramOptions options;
+    options.closed_descriptors = {0, 2};
+    EXPECT_EQ(load(server, {"--requests", "3"}, options).exit_code, 0);
+    options.closed_descriptors = {1};
+    const ProgramResult lost = load(server, {"--requests", "3"}, options);
+    EXPECT_EQ(lost.exit_code, 1);
+    EXPECT_THAT(lost.err, HasSubstr("error: cannot write standard output: "));
+}
+
 TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     MockAfdd server(quick_answer);
     const ProgramResult result = load(server,

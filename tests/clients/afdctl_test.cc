@@ -186,6 +186,29 @@ TEST(Afdctl, OutputThatCannotBeWrittenFails) {
     EXPECT_EQ(afdctl(server, {"frobnicate"}, options).exit_code, 2);
 }
 
+// Goal: what is printed goes nowhere else than where it should, however a shell starts the program.
+// Method: the mock takes whole frames only, so that text in the protocol would end the connection.
+TEST(Afdctl, ClosedDescriptorsAreNotTakenForTheConnection) {
+    MockAfdd server([](size_t, const Generate&) { return story({"a ", "b"}); });
+    server.set_status(example_status());
+    ProgramOptions options;
+    options.closed_descriptors = {0, 2};
+    const ProgramResult answered = afdctl(server, {"generate", "hi"}, options);
+    EXPECT_EQ(answered.exit_code, 0);
+    EXPECT_EQ(answered.out, "a b\n");
+
+    options.closed_descriptors = {1};
+    const ProgramResult lost = afdctl(server, {"generate", "hi"}, options);
+    EXPECT_EQ(lost.exit_code, 1);
+    EXPECT_THAT(lost.err, HasSubstr("error: cannot write standard output: "));
+
+    options.closed_descriptors = {2};
+    const ProgramResult stopped = afdctl(server, {"stop"}, options);
+    EXPECT_EQ(stopped.exit_code, 0);
+    EXPECT_EQ(stopped.out, "stopped\n");
+    EXPECT_EQ(afdctl(server, {"status"}).exit_code, 5);
+}
+
 class RestartWorker : public ::testing::Test {
   protected:
     RestartWorker() { server_.set_status(example_status()); }

@@ -87,6 +87,7 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
         dup2(in.ends[0], STDIN_FILENO);
         dup2(out_file >= 0 ? out_file : out.ends[1], STDOUT_FILENO);
         dup2(err.ends[1], STDERR_FILENO);
+        for (const int fd : options.closed_descriptors) close(fd);
         execve(argv[0], argv.data(), envp.data());
         _exit(127);
     }

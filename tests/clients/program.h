@@ -33,6 +33,8 @@ struct ProgramOptions {
     // Asked every 10 ms; once true, the program is stopped (SIGSTOP) for `stopped_for`.
     std::function<bool()> stop_when;
     std::chrono::milliseconds stopped_for{0};
+    // What of 0, 1 and 2 it is started without.
+    std::vector<int> closed_descriptors{};
     // Standard error is a terminal of 80 columns.
     bool err_is_terminal = false;
 };
