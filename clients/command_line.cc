@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "clients/exit_code.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
+#include "proto/typed_number.h"
 #include "proto/usage_error.h"
 
 namespace afd::client {
@@ -59,14 +59,6 @@ std::string unknown_word_message(const CLI::App& app, const std::string& word) {
 std::string from_environment(const char* name) {
     const char* value = std::getenv(name);
     return value == nullptr ? "" : value;
-}
-
-std::optional<uint64_t> whole_number(const std::string& text) {
-    uint64_t value = 0;
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || rest != end) return std::nullopt;
-    return value;
 }
 
 // Only here: the library leaves the name of a hidden option out of its messages, too.
@@ -117,26 +109,23 @@ std::string EndpointFlags::words() const {
     return instance || socket_path || name != kDefaultInstance ? " --instance " + name : "";
 }
 
-CLI::Option* add_whole_number(CLI::App& app,
-                              const std::string& flag,
-                              uint64_t& value,
-                              const std::string& description) {
-    return add_whole_number(
-        app, flag, [&value](uint64_t given) { value = given; }, description);
+CLI::Option* take_whole_numbers(CLI::Option* option, uint64_t low, uint64_t high) {
+    return option
+        ->transform(CLI::Validator(
+            [low, high](std::string& text) { return take_whole_number(text, low, high); }, ""))
+        ->type_name("N");
+}
+
+CLI::Option* take_numbers(CLI::Option* option, double low, double high) {
+    return option->check(CLI::Validator(
+        [low, high](std::string& text) { return take_number(text, low, high); }, ""));
 }
 
 CLI::Option* add_whole_number(CLI::App& app,
                               const std::string& flag,
-                              const std::function<void(uint64_t)>& set,
+                              uint64_t& value,
                               const std::string& description) {
-    return app
-        .add_option_function<std::string>(
-            flag, [set](const std::string& text) { set(whole_number(text).value()); }, description)
-        ->check([](const std::string& text) {
-            if (whole_number(text)) return std::string();
-            return "'" + text + "' must be a whole number from 0 to 18446744073709551615";
-        })
-        ->type_name("N");
+    return take_whole_numbers(app.add_option(flag, value, description), 0, UINT64_MAX);
 }
 
 void mark_seldom(CLI::App& command, const std::string& option) {

@@ -32,16 +32,16 @@ struct EndpointFlags {
     std::string words() const;
 };
 
-// Adds an option for a decimal number from 0 to 2^64 - 1; the error says so of any other. The
-// library by itself takes 2^64 - 1 for whatever is larger, and 010 for 8.
+// The option takes whole numbers from `low` to `high`, or finite numbers; the error says so of any
+// other. Every option of a number goes through one of these (proto/typed_number.h says why).
+// Returns the option.
+CLI::Option* take_whole_numbers(CLI::Option* option, uint64_t low, uint64_t high);
+CLI::Option* take_numbers(CLI::Option* option, double low, double high);
+
+// Adds an option for a whole number from 0 to 2^64 - 1.
 CLI::Option* add_whole_number(CLI::App& app,
                               const std::string& flag,
                               uint64_t& value,
-                              const std::string& description);
-// As above; `set` gets what was given.
-CLI::Option* add_whole_number(CLI::App& app,
-                              const std::string& flag,
-                              const std::function<void(uint64_t)>& set,
                               const std::string& description);
 
 // The help leaves the option out; what the command says at its end should name it.

@@ -2,6 +2,7 @@
 //
 // afdctl: asks and steers a running afdd from the command line.
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -38,8 +39,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* description) 
 }
 
 void add_timeout(CLI::App& command, double& timeout_s, const char* description) {
-    command.add_option("--timeout", timeout_s, description)
-        ->check(CLI::Range(0.001, 1e6).description(""))
+    take_numbers(command.add_option("--timeout", timeout_s, description), 0.001, 1e6)
         ->type_name("SECONDS")
         ->capture_default_str();
 }
@@ -47,8 +47,10 @@ void add_timeout(CLI::App& command, double& timeout_s, const char* description) 
 void add_resume_flags(CLI::App& command, GenerateOptions& options) {
     command.add_flag(
         "--resumable", options.resumable, "Print an id, and go on for 60 s if this is killed");
-    command.add_option("--keep", options.keep_s, "With --resumable: keep it this long")
-        ->check(CLI::Range(0.001, 86400.0).description(""))
+    take_numbers(
+        command.add_option("--keep", options.keep_s, "With --resumable: keep it this long"),
+        0.001,
+        86400)
         ->type_name("SECONDS");
     command
         .add_option("--resume", options.resume_id, "Go on with such a request; without a prompt")
@@ -60,12 +62,18 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     CLI::App* command = add_command(app, "generate", "Stream the continuation of a prompt");
     command->add_option("prompt", options.prompt, "Text; - reads standard input");
-    command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text")
+    take_whole_numbers(
+        command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text"),
+        0,
+        UINT32_MAX)
         ->delimiter(',')
         ->type_name("ID,...")
         ->allow_extra_args(false);
-    command->add_option("--max-tokens", options.max_tokens, "At most; 0: what the context holds")
-        ->type_name("N")
+    take_whole_numbers(
+        command->add_option(
+            "--max-tokens", options.max_tokens, "At most; 0: what the context holds"),
+        0,
+        UINT32_MAX)
         ->capture_default_str();
     add_sampling_flags(*command, *options.wish.mutable_sampling());
     add_end_flags(*command, options.wish);
@@ -101,11 +109,12 @@ CLI::App* add_context(CLI::App& app, ContextOptions& options) {
     command->add_option("--worker", options.worker, "attention0, ffn1, ...")
         ->required()
         ->type_name("NAME");
-    command
-        ->add_option("--set-run-flag",
-                     options.set_run_flag,
-                     "0: the worker ends, and stays away; 1: it may run again")
-        ->check(CLI::Range(0, 1).description(""))
+    take_whole_numbers(
+        command->add_option("--set-run-flag",
+                            options.set_run_flag,
+                            "0: the worker ends, and stays away; 1: it may run again"),
+        0,
+        1)
         ->type_name("0|1");
     command->add_flag(
         "--lanes", options.lanes, "Also the rounds of its lanes, and which of them are open");
@@ -117,8 +126,9 @@ CLI::App* add_context(CLI::App& app, ContextOptions& options) {
 CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
     CLI::App* command =
         add_command(app, "trace", "Record what every worker does, for ui.perfetto.dev");
-    command->add_option("--seconds", options.seconds, "For so long, or until Ctrl-C")
-        ->check(CLI::Range(0.001, 600.0).description(""))
+    take_numbers(command->add_option("--seconds", options.seconds, "For so long, or until Ctrl-C"),
+                 0.001,
+                 600)
         ->type_name("S")
         ->capture_default_str();
     command->add_option("-o,--output", options.output, "JSON, Chrome's trace-event format")
@@ -177,9 +187,10 @@ CLI::App* add_cluster(CLI::App& app, ClusterOptions& options) {
     command->add_option("--host", options.hosts, "One that shall be able to join; again for more")
         ->allow_extra_args(false)
         ->type_name("NAME");
-    command->add_option("--days", options.days, "How long a new certificate is valid")
-        ->check(CLI::Range(1, 36500).description(""))
-        ->type_name("N")
+    take_whole_numbers(
+        command->add_option("--days", options.days, "How long a new certificate is valid"),
+        1,
+        36500)
         ->capture_default_str();
     command->footer("What is there stays. Example: afdctl cluster init certs --host node1");
     return cluster;
@@ -201,12 +212,13 @@ CLI::App* add_workers(CLI::App& app,
 CLI::App* add_resize(CLI::App& app, ResizeOptions& options) {
     CLI::App* command =
         add_command(app, "resize", "Give the instance other numbers of workers while it serves");
-    command->add_option("--attention", options.attention, "Attention workers; else as many as now")
-        ->check(CLI::Range(1, 1024).description(""))
-        ->type_name("N");
-    command->add_option("--ffn", options.ffn, "FFN workers; else as many as now")
-        ->check(CLI::Range(1, 256).description(""))
-        ->type_name("N");
+    take_whole_numbers(
+        command->add_option(
+            "--attention", options.attention, "Attention workers; else as many as now"),
+        1,
+        1024);
+    take_whole_numbers(
+        command->add_option("--ffn", options.ffn, "FFN workers; else as many as now"), 1, 256);
     command->add_flag("--stop-first",
                       options.stop_first,
                       "End the old ones first: needs less memory, but requests stand still");

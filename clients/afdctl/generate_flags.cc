@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
-#include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "clients/command_line.h"
+#include "proto/typed_number.h"
 
 namespace afd::client {
 namespace {
@@ -26,25 +27,23 @@ CLI::Option* add_number(CLI::App& command,
                         Message& message,
                         SetNumber<Message> set,
                         const char* description) {
-    return command
-        .add_option_function<uint32_t>(
-            flag, [&message, set](uint32_t value) { (message.*set)(value); }, description)
-        ->type_name("N");
+    return take_whole_numbers(
+        command.add_option_function<uint32_t>(
+            flag, [&message, set](uint32_t value) { (message.*set)(value); }, description),
+        0,
+        UINT32_MAX);
 }
 
 // "17:-2.5"
 std::optional<LogitBias> to_bias(const std::string& text) {
     const size_t colon = text.find(':');
     if (colon == std::string::npos) return std::nullopt;
-    uint32_t id = 0;
-    float bias = 0;
-    const char* const id_end = text.data() + colon;
-    const auto [parsed_end, error] = std::from_chars(text.data(), id_end, id);
-    const bool has_id = error == std::errc() && parsed_end == id_end;
-    if (!has_id || !CLI::detail::lexical_cast(text.substr(colon + 1), bias)) return std::nullopt;
+    const std::optional<uint64_t> id = whole_number(text.substr(0, colon));
+    const std::optional<double> bias = finite_number(text.substr(colon + 1));
+    if (!id || *id > UINT32_MAX || !bias) return std::nullopt;
     LogitBias entry;
-    entry.set_token_id(id);
-    entry.set_bias(bias);
+    entry.set_token_id(static_cast<uint32_t>(*id));
+    entry.set_bias(static_cast<float>(*bias));
     return entry;
 }
 
@@ -58,10 +57,11 @@ std::string check_biases(const std::string& list) {
 
 void add_penalties(CLI::App& command, SamplingSettings& sampling) {
     const auto add = [&](const char* flag, auto set, double low, const char* description) {
-        command
-            .add_option_function<float>(
-                flag, [&sampling, set](float value) { (sampling.*set)(value); }, description)
-            ->check(CLI::Range(low, low < 0 ? 2.0 : 100.0).description(""))
+        take_numbers(
+            command.add_option_function<float>(
+                flag, [&sampling, set](float value) { (sampling.*set)(value); }, description),
+            low,
+            low < 0 ? 2 : 100)
             ->type_name("X");
     };
     add("--repetition-penalty",
@@ -124,16 +124,22 @@ void add_response_format(CLI::App& command, SamplingSettings& sampling) {
 }  // namespace
 
 void add_sampling_flags(CLI::App& command, SamplingSettings& sampling) {
-    const auto add = [&](const char* flag, auto set, const char* description) {
-        return command.add_option_function<float>(
-            flag, [&sampling, set](float value) { (sampling.*set)(value); }, description);
-    };
-    add("--temperature", &SamplingSettings::set_temperature, "0: greedy; at most 2")
-        ->check(CLI::Range(0.0, 2.0).description(""))
+    const auto add =
+        [&](const char* flag, auto set, double low, double high, const char* description) {
+            return take_numbers(
+                command.add_option_function<float>(
+                    flag, [&sampling, set](float value) { (sampling.*set)(value); }, description),
+                low,
+                high);
+        };
+    add("--temperature", &SamplingSettings::set_temperature, 0, 2, "0: greedy; at most 2")
         ->type_name("T")
         ->default_str("0");
-    add("--min-p", &SamplingSettings::set_min_p, "Of tokens at least P times as likely as the best")
-        ->check(CLI::Range(0.0, 1.0).description(""))
+    add("--min-p",
+        &SamplingSettings::set_min_p,
+        0,
+        1,
+        "Of tokens at least P times as likely as the best")
         ->type_name("P");
     add_number(command,
                "--top-k",
@@ -141,16 +147,20 @@ void add_sampling_flags(CLI::App& command, SamplingSettings& sampling) {
                &SamplingSettings::set_top_k,
                "Of the k most likely tokens; 0: all")
         ->type_name("K");
-    add("--top-p", &SamplingSettings::set_top_p, "Of the most likely tokens up to this sum")
-        ->check(CLI::Range(1e-6, 1.0).description(""))
+    add("--top-p",
+        &SamplingSettings::set_top_p,
+        1e-6,
+        1,
+        "Of the most likely tokens up to this sum")
         ->type_name("P");
     add_penalties(command, sampling);
     add_response_format(command, sampling);
-    add_whole_number(
-        command,
-        "--seed",
-        [&sampling](uint64_t seed) { sampling.set_seed(seed); },
-        "Same seed, same tokens; drawn if absent");
+    take_whole_numbers(command.add_option_function<uint64_t>(
+                           "--seed",
+                           [&sampling](uint64_t seed) { sampling.set_seed(seed); },
+                           "Same seed, same tokens; drawn if absent"),
+                       0,
+                       UINT64_MAX);
     add_number(command,
                "--choice",
                sampling,
@@ -172,13 +182,14 @@ void add_end_flags(CLI::App& command, Generate& wish) {
         "--include-stop",
         [&wish](int64_t) { wish.set_include_stop_str_in_output(true); },
         "End behind it instead");
-    command
-        .add_option_function<std::vector<uint32_t>>(
-            "--stop-token-ids",
-            [&wish](const std::vector<uint32_t>& ids) {
-                for (const uint32_t id : ids) wish.add_stop_token_ids(id);
-            },
-            "End with one of these tokens, too")
+    take_whole_numbers(command.add_option_function<std::vector<uint32_t>>(
+                           "--stop-token-ids",
+                           [&wish](const std::vector<uint32_t>& ids) {
+                               for (const uint32_t id : ids) wish.add_stop_token_ids(id);
+                           },
+                           "End with one of these tokens, too"),
+                       0,
+                       UINT32_MAX)
         ->delimiter(',')
         ->type_name("ID,...")
         ->allow_extra_args(false);

@@ -58,28 +58,32 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
     app.add_option("--api-key", options.http.api_key, "With --url; others can see command lines")
         ->envname("AFD_API_KEY")
         ->type_name("KEY");
-    app.add_option("--concurrency", words.concurrency, "Closed loop: requests in flight")
+    take_whole_numbers(
+        app.add_option("--concurrency", words.concurrency, "Closed loop: requests in flight"),
+        1,
+        65536)
         ->delimiter(',')
-        ->check(CLI::Range(1, 65536).description(""))
         ->type_name("N,...");
-    app.add_option("--rate", words.rates, "Open loop: requests per second, Poisson arrivals")
+    take_numbers(
+        app.add_option("--rate", words.rates, "Open loop: requests per second, Poisson arrivals"),
+        1e-3,
+        1e6)
         ->delimiter(',')
-        ->check(CLI::Range(1e-3, 1e6).description(""))
         ->type_name("R,...");
     auto* duration = app.add_option("--duration", words.duration, "Of each level: 500ms, 5s, 2m")
                          ->type_name("TIME")
                          ->capture_default_str();
-    app.add_option("--requests", words.num_requests, "Per level, instead of --duration")
-        ->check(CLI::Range(uint64_t{1}, kRequestsMax).description(""))
-        ->type_name("N")
+    take_whole_numbers(
+        app.add_option("--requests", words.num_requests, "Per level, instead of --duration"),
+        1,
+        kRequestsMax)
         ->excludes(duration);
     app.add_option("--prompts", options.prompts_path, "One prompt a line; default: afd's own")
         ->type_name("FILE");
     app.add_option("--max-tokens", words.max_tokens, "New tokens a request: N, or MIN:MAX uniform")
         ->type_name("N")
         ->capture_default_str();
-    app.add_option("--temperature", options.workload.temperature, "0: greedy")
-        ->check(CLI::Range(0.0, 2.0).description(""))
+    take_numbers(app.add_option("--temperature", options.workload.temperature, "0: greedy"), 0, 2)
         ->type_name("T");
     add_whole_number(
         app, "--seed", options.workload.seed, "Of prompts, lengths, arrivals and sampling")
@@ -91,8 +95,11 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
     app.add_option("--request-timeout", words.request_timeout, "A slower request has failed")
         ->type_name("TIME")
         ->capture_default_str();
-    app.add_option("--max-failed", options.failed_ratio_max, "Failed part that still exits with 0")
-        ->check(CLI::Range(0.0, 1.0).description(""))
+    take_numbers(
+        app.add_option(
+            "--max-failed", options.failed_ratio_max, "Failed part that still exits with 0"),
+        0,
+        1)
         ->type_name("RATIO")
         ->capture_default_str();
     app.add_option("--out", options.out_dir, "For result.json, requests.csv [results/<time>]")

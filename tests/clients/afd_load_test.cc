@@ -82,6 +82,7 @@ TEST_F(AfdLoad, ClosedDescriptorsAreNotTakenForTheConnection) {
     ProgramOptions options;
     options.closed_descriptors = {0, 2};
     EXPECT_EQ(load(server, {"--requests", "3"}, options).exit_code, 0);
+    std::filesystem::remove_all(out_dir());
     options.closed_descriptors = {1};
     const ProgramResult lost = load(server, {"--requests", "3"}, options);
     EXPECT_EQ(lost.exit_code, 1);
@@ -344,6 +345,11 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         {{"--concurency", "1"}, "unknown option --concurency; did you mean --concurrency?"},
         {{"--concurrency", "0"}, "--concurrency"},
         {{"--rate", "-1"}, "--rate"},
+        {{"--rate", "2,nan"}, "--rate: 'nan' must be a number from 0.001 to 1000000"},
+        {{"--rate", "inf"}, "--rate: 'inf' must be a number"},
+        {{"--max-failed", "nan"}, "--max-failed: 'nan' must be a number from 0 to 1"},
+        {{"--temperature", "nan"}, "--temperature: 'nan' must be a number from 0 to 2"},
+        {{"--concurrency", "0x10"}, "--concurrency: '0x10' must be a whole number from 1 to 65536"},
         {{"--duration", "25h"},
          "--duration '25h': must be a time from 1ms to 24h as 500ms, 5s, 2m or 1h"},
         {{"--duration", "5d"}, "--duration '5d': must be a time from 1ms to 24h"},

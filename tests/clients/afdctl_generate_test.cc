@@ -196,6 +196,29 @@ TEST(Afdctl, GenerateFlagsReachTheirFields) {
 
 // Goal: a number reaches its field as it was written, or is refused. Oracle: the largest seed, and
 // digits that another base would read differently.
+TEST(Afdctl, NumbersAreDecimal) {
+    MockAfdd server([](size_t, const Generate&) { return story({"a"}); });
+    const ProgramResult result = afdctl(server,
+                                        {"generate",
+                                         "--prompt-ids",
+                                         "010,7",
+                                         "--max-tokens",
+                                         "010",
+                                         "--top-k",
+                                         "020",
+                                         "--stop-token-ids",
+                                         "011,8",
+                                         "--logit-bias",
+                                         "012:1"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const Generate sent = server.generates().front();
+    EXPECT_THAT(sent.token_ids().ids(), ElementsAre(10, 7));
+    EXPECT_EQ(sent.max_tokens(), 10u);
+    EXPECT_EQ(sent.sampling().top_k(), 20u);
+    EXPECT_THAT(sent.stop_token_ids(), ElementsAre(11, 8));
+    EXPECT_EQ(sent.sampling().logit_bias(0).token_id(), 12u);
+}
+
 TEST(Afdctl, SeedsAreDecimalAndOf64Bits) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "18446744073709551615"}).exit_code, 0);

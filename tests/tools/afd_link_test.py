@@ -120,7 +120,9 @@ class AfdLinkTest(unittest.TestCase):
                 (["one"], 2, "afd-link: devices needs 2 values; 1 is given (see afd-link --help)"),
                 ([], 2, "afd-link: devices is missing (see"),
                 (["a", "a_name_of_16_char"], 2, "a device's name has at most 15 characters"),
-                (["a", "b", "--loss", "1.5"], 2, "--loss = 1.5: must be from 0 to 1"),
+                (["a", "b", "--loss", "1.5"], 2, "--loss: '1.5' must be a number from 0 to 1"),
+                (["a", "b", "--loss", "nan"], 2, "--loss: 'nan' must be a number from 0 to 1"),
+                (["a", "b", "--mbit", "inf"], 2, "--mbit: 'inf' must be a number from 0 to 1000000"),
                 (["a", "b", "--delay-us", "-1"], 2, "--delay-us"),
                 (["lo", "b"], 1, "cannot make the TAP devices lo and b; that takes root")):
             with self.subTest(arguments=arguments):

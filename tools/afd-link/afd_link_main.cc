@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/typed_number.h"
 #include "proto/usage_error.h"
 #include "tools/afd-link/link_emulator.h"
 
@@ -30,7 +31,7 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
-constexpr int kDelayUsMax = 60'000'000;
+constexpr uint64_t kDelayUsMax = 60'000'000;
 
 struct Options {
     std::vector<std::string> devices;
@@ -89,6 +90,17 @@ int run(const Options& options) {
     return kExitFailed;
 }
 
+// From 0 on.
+CLI::Validator whole(uint64_t high) {
+    return {[high](std::string& text) { return take_whole_number(text, 0, high); },
+            fmt::format("in [0 - {}]", high)};
+}
+
+CLI::Validator number(double high) {
+    return {[high](std::string& text) { return take_number(text, 0, high); },
+            fmt::format("in [0 - {:.12g}]", high)};
+}
+
 int main_with(int argc, char** argv) {
     Options options;
     CLI::App app(
@@ -111,18 +123,20 @@ int main_with(int argc, char** argv) {
                 "\"{}\": a device's name has at most {} characters", name, IFNAMSIZ - 1);
         });
     app.add_option("--delay-us", options.delay_us, "Of every frame, one way, microseconds")
-        ->check(CLI::Range(0, kDelayUsMax))
+        ->transform(whole(kDelayUsMax))
         ->capture_default_str();
     app.add_option("--jitter-us", options.jitter_us, "So much more at most, drawn for each frame")
-        ->check(CLI::Range(0, kDelayUsMax))
+        ->transform(whole(kDelayUsMax))
         ->capture_default_str();
     app.add_option("--loss", options.loss, "The part of the frames that is lost")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(number(1))
         ->capture_default_str();
     app.add_option("--mbit", options.mbit_per_second, "Mbit/s of each direction; 0: no limit")
-        ->check(CLI::Range(0.0, 1e6))
+        ->check(number(1e6))
         ->capture_default_str();
-    app.add_option("--seed", options.seed, "Of what is drawn")->capture_default_str();
+    app.add_option("--seed", options.seed, "Of what is drawn")
+        ->transform(whole(UINT64_MAX))
+        ->capture_default_str();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
