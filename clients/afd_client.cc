@@ -23,6 +23,20 @@ int poll_timeout_ms(Clock::time_point deadline) {
     return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
 }
 
+// The time in which a callback of the caller's runs.
+class InCallback {
+  public:
+    explicit InCallback(bool& is_in_callback) : is_in_callback_(is_in_callback) {
+        is_in_callback_ = true;
+    }
+    ~InCallback() { is_in_callback_ = false; }
+    InCallback(const InCallback&) = delete;
+    InCallback& operator=(const InCallback&) = delete;
+
+  private:
+    bool& is_in_callback_;
+};
+
 afd::Error no_answer(std::chrono::milliseconds timeout) {
     return {Code::kDeadlineExceeded,
             "afdd gave no answer within " + std::to_string(timeout.count()) +
@@ -80,7 +94,7 @@ void collect(Response& response, Generation& generation) {
 }  // namespace
 
 Result<Client> Client::connect(const Endpoint& endpoint, std::chrono::milliseconds timeout) {
-    AFD_ASSIGN(Connection connection, Connection::connect(endpoint, Clock::now() + timeout));
+    AFD_ASSIGN(Connection connection, Connection::connect(endpoint, deadline_after(timeout)));
     return Client(std::move(connection));
 }
 
@@ -137,6 +151,11 @@ Result<> Client::on_silence() {
 }
 
 Result<> Client::send(Request& request) {
+    if (is_in_callback_) {
+        return afd::Error{Code::kFailedPrecondition,
+                          "a callback of this client's request asks it something else, and it has "
+                          "one request at a time; connect another client for that"};
+    }
     hear();
     request.set_request_id(next_request_id_++);
     return connection_.send(request);
@@ -206,12 +225,12 @@ Result<Generation> Client::follow(uint64_t request_id,
                                   const OnAccepted& on_accepted) {
     Generation generation;
     GenerateProgress progress;
-    Clock::time_point deadline = Clock::now() + timeout;
+    Clock::time_point deadline = deadline_after(timeout);
     bool is_cancelled = false;
     const auto cancel = [&]() -> Result<> {
         is_cancelled = true;
         cancellation = nullptr;
-        deadline = std::min(deadline, Clock::now() + kCancelTimeout);
+        deadline = std::min(deadline, deadline_after(kCancelTimeout));
         return send_cancel(request_id);
     };
     while (true) {
@@ -235,13 +254,17 @@ Result<Generation> Client::follow(uint64_t request_id,
         AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
         collect(response, generation);
         if (step == GenerateProgress::Step::kFinished) return generation;
-        if (step == GenerateProgress::Step::kAccepted && on_accepted) {
-            on_accepted(response.accepted());
+        bool goes_on = true;
+        {
+            const InCallback scope(is_in_callback_);
+            if (step == GenerateProgress::Step::kAccepted && on_accepted) {
+                on_accepted(response.accepted());
+            }
+            if (step == GenerateProgress::Step::kChunk && on_chunk && !is_cancelled) {
+                goes_on = on_chunk(response.chunk());
+            }
         }
-        if (step == GenerateProgress::Step::kChunk && on_chunk && !is_cancelled &&
-            !on_chunk(response.chunk())) {
-            AFD_TRY(cancel());
-        }
+        if (!goes_on) AFD_TRY(cancel());
     }
 }
 
@@ -250,7 +273,7 @@ Result<Response> Client::call(Request request,
                               const Cancellation* cancellation) {
     AFD_TRY(send(request));
     Result<std::optional<Response>> next =
-        next_response(request.request_id(), Clock::now() + timeout, cancellation);
+        next_response(request.request_id(), deadline_after(timeout), cancellation);
     if (!next.ok()) {
         if (next.error().code == Code::kDeadlineExceeded) return no_answer(timeout);
         return next.error();
@@ -297,10 +320,15 @@ Result<std::string> Client::metrics(std::chrono::milliseconds timeout,
 Result<> Client::trace(std::chrono::milliseconds duration,
                        const std::function<void(const TraceEvents&)>& on_events,
                        const Cancellation* cancellation) {
+    if (duration.count() < 0 || duration.count() > UINT32_MAX) {
+        return afd::Error{Code::kInvalidArgument,
+                          "a trace of " + std::to_string(duration.count()) +
+                              " ms; allowed are 0 to " + std::to_string(UINT32_MAX)};
+    }
     Request request;
     request.mutable_trace()->set_duration_ms(static_cast<uint32_t>(duration.count()));
     AFD_TRY(send(request));
-    Clock::time_point deadline = Clock::now() + duration + kReplyTimeout;
+    Clock::time_point deadline = deadline_after(duration + kReplyTimeout);
     while (true) {
         Result<std::optional<Response>> next =
             next_response(request.request_id(), deadline, cancellation);
@@ -310,14 +338,16 @@ Result<> Client::trace(std::chrono::milliseconds duration,
         }
         if (!next.value().has_value()) {
             cancellation = nullptr;
-            deadline = std::min(deadline, Clock::now() + kCancelTimeout);
+            deadline = std::min(deadline, deadline_after(kCancelTimeout));
             AFD_TRY(send_cancel(request.request_id()));
             continue;
         }
         const Response& response = *next.value();
         if (response.has_error()) return to_error(response.error());
         if (response.has_done()) return {};
-        if (response.has_trace_events()) on_events(response.trace_events());
+        if (!response.has_trace_events()) continue;
+        const InCallback scope(is_in_callback_);
+        on_events(response.trace_events());
     }
 }
 
@@ -327,7 +357,7 @@ Result<Response> Client::change(Request request,
                                 std::chrono::milliseconds timeout,
                                 const Cancellation* cancellation) {
     AFD_TRY(send(request));
-    const Clock::time_point deadline = Clock::now() + timeout;
+    const Clock::time_point deadline = deadline_after(timeout);
     while (true) {
         Result<std::optional<Response>> next =
             next_response(request.request_id(), deadline, cancellation);
@@ -345,7 +375,9 @@ Result<Response> Client::change(Request request,
         Response& response = *next.value();
         if (response.has_error()) return to_error(response.error());
         if (!response.has_progress()) return std::move(response);
-        if (on_progress) on_progress(response.progress().text());
+        if (!on_progress) continue;
+        const InCallback scope(is_in_callback_);
+        on_progress(response.progress().text());
     }
 }
 
@@ -390,7 +422,7 @@ Result<> Client::stop(std::chrono::milliseconds timeout, const Cancellation* can
 
 Result<std::string> Client::stop_and_wait(std::chrono::milliseconds timeout,
                                           const Cancellation* cancellation) {
-    const Clock::time_point deadline = Clock::now() + timeout;
+    const Clock::time_point deadline = deadline_after(timeout);
     // Its answer says at the end what a Stop's cannot know: whether everything was finished.
     Request drain;
     drain.mutable_drain();

@@ -13,7 +13,8 @@
 //   }));
 //
 // For many requests at once use clients/connection.h, which this class is made of. A Client
-// belongs to one thread; another thread stops a generation through a Cancellation.
+// belongs to one thread; another thread stops a generation through a Cancellation. A callback that
+// asks the Client whose request it hears of gets kFailedPrecondition.
 
 #include <chrono>
 #include <cstdint>
@@ -63,6 +64,7 @@ class Client {
         std::chrono::milliseconds quiet{2'000};
         std::chrono::milliseconds answer{10'000};
     };
+    // REQUIRES: each at most a year.
     void set_patience(const Patience& patience) { patience_ = patience; }
 
     // Errors: as Connection::connect().
@@ -88,7 +90,8 @@ class Client {
                               const OnAccepted& on_accepted = nullptr);
 
     // What every worker does for `duration`, in parts as they come; a cancellation ends it early,
-    // and is no error. Errors: kUnavailable if another client is tracing; as generate().
+    // and is no error. Errors: kInvalidArgument if `duration` is negative or more than 2^32 - 1 ms;
+    // kUnavailable if another client is tracing; as generate().
     Result<> trace(std::chrono::milliseconds duration,
                    const std::function<void(const TraceEvents&)>& on_events,
                    const Cancellation* cancellation = nullptr);
@@ -177,6 +180,7 @@ class Client {
     Clock::time_point asked_;  // Of the Ping that has no answer yet.
     bool has_asked_ = false;   // For a sign of life since heard_.
     bool is_silent_ = false;
+    bool is_in_callback_ = false;  // Of the request that is being heard.
 };
 
 }  // namespace afd::client

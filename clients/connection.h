@@ -13,6 +13,7 @@
 // (2) After the first error of a method every later call returns the same error.
 // (3) Responses that arrived before the end of the stream are delivered before its error.
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -26,6 +27,14 @@
 namespace afd::client {
 
 using Clock = std::chrono::steady_clock;
+
+// `timeout` from now; the end of time for one that the clock cannot hold, as milliseconds::max().
+inline Clock::time_point deadline_after(std::chrono::milliseconds timeout) {
+    const Clock::time_point now = Clock::now();
+    const auto most = std::chrono::floor<std::chrono::milliseconds>(Clock::time_point::max() - now);
+    if (timeout >= most) return Clock::time_point::max();
+    return now + std::max(timeout, std::chrono::milliseconds::zero());
+}
 
 class Connection {
   public:

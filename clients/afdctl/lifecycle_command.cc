@@ -86,7 +86,7 @@ class EndingProcess {
 
 int stop_and_wait(const CommonOptions& common, const LifecycleOptions& options, Client& client) {
     const Cancellation& interrupt = interrupt_cancellation();
-    const auto deadline = Clock::now() + to_milliseconds(options.timeout_s);
+    const auto deadline = deadline_after(to_milliseconds(options.timeout_s));
     const Result<int> reached = print_in_flight(common, client, interrupt);
     if (!reached.ok()) return report_failure(common, reached.error(), false);
     // Before the order: afterwards the number may be another's.

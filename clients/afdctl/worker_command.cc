@@ -152,7 +152,7 @@ int run(const CommonOptions& common, const WorkerOptions& options, bool comes_ba
     if (options.all) workers = all_workers(*client);
     if (!workers.ok()) return report_failure(common, workers.error(), !client->is_silent());
     for (const GetContext& worker : workers.value()) {
-        WorkerSwitch one(*client, worker, Clock::now() + to_milliseconds(options.timeout_s));
+        WorkerSwitch one(*client, worker, deadline_after(to_milliseconds(options.timeout_s)));
         const Result<> done = comes_back ? one.restart() : one.drain();
         if (!done.ok()) return report_failure(common, done.error(), !client->is_silent());
         print_done(common, one.name(), comes_back ? "restarted" : "drained");

@@ -121,7 +121,7 @@ Result<Session> open_session(const LoadOptions& options,
     AFD_ASSIGN(Client client, Client::connect(endpoint));
     AFD_ASSIGN(report.server, client.status());
     AFD_ASSIGN(Connection connection,
-               Connection::connect(endpoint, Clock::now() + Client::kReplyTimeout));
+               Connection::connect(endpoint, deadline_after(Client::kReplyTimeout)));
     return Session{std::make_unique<SocketDoor>(std::move(connection)), cancellation};
 }
 

@@ -26,9 +26,12 @@ using afd::testing::MockAfdd;
 using afd::testing::MockAnswer;
 using afd::testing::steady_answer;
 using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 Client connect_to(const MockAfdd& server) {
     Result<Client> client = Client::connect({server.socket_path(), ""});
@@ -97,6 +100,62 @@ TEST(Client, CallbackCancelsAndKeepsWhatCame) {
     EXPECT_EQ(result.value().finished.reason(), CANCELLED);
     EXPECT_EQ(result.value().text.substr(0, 3), "xxx");
     EXPECT_EQ(server.num_cancels(), 1u);
+}
+
+// Goal: a callback that asks its own client is told so, and costs the stream nothing.
+TEST(Client, ACallbackCannotAskItsOwnClient) {
+    MockAfdd server(
+        [](size_t, const Generate&) { return steady_answer(3, milliseconds(0), milliseconds(1)); });
+    Client client = connect_to(server);
+    std::vector<Code> codes;
+    const auto on_accepted = [&](const Accepted&) {
+        codes.push_back(client.generate(prompt("b")).error().code);
+    };
+    const auto on_chunk = [&](const Chunk&) {
+        codes.push_back(client.status().error().code);
+        return true;
+    };
+    const Result<Generation> result =
+        client.generate(prompt("a"), on_chunk, nullptr, Client::kGenerateTimeout, on_accepted);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result.value().text, "xxx");
+    EXPECT_THAT(codes, AllOf(SizeIs(4), Each(Code::kFailedPrecondition)));
+    const auto on_events = [&](const TraceEvents&) {
+        EXPECT_EQ(client.status().error().code, Code::kFailedPrecondition);
+    };
+    EXPECT_TRUE(client.trace(milliseconds(1), on_events).ok());
+    EXPECT_TRUE(client.status().ok());
+}
+
+// Goal: a caller who wants to wait for ever waits. Oracle: the answer, which comes later than the
+// deadline of a sum that has overflowed.
+TEST(Client, TimesThatTheClockCannotHoldAreItsLast) {
+    MockAfdd server([](size_t, const Generate&) {
+        return steady_answer(2, milliseconds(20), milliseconds(0));
+    });
+    const Endpoint endpoint{server.socket_path(), ""};
+    Result<Client> client = Client::connect(endpoint, milliseconds::max());
+    ASSERT_TRUE(client.ok()) << client.error().message;
+    const Result<Generation> result =
+        client.value().generate(prompt("a"), nullptr, nullptr, milliseconds::max());
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_TRUE(client.value().status(milliseconds::max()).ok());
+
+    const Clock::time_point now = Clock::now();
+    EXPECT_EQ(deadline_after(milliseconds::max()), Clock::time_point::max());
+    EXPECT_GE(deadline_after(milliseconds::min()), now);
+    EXPECT_GE(deadline_after(milliseconds(10)), now + milliseconds(10));
+}
+
+TEST(Client, ATraceThatTheProtocolCannotHoldIsRefused) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    Client client = connect_to(server);
+    for (const milliseconds duration : {milliseconds(-1), milliseconds(int64_t{1} << 32)}) {
+        const Result<> refused = client.trace(duration, nullptr);
+        ASSERT_FALSE(refused.ok());
+        EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+        EXPECT_THAT(refused.error().message, HasSubstr("allowed are 0 to 4294967295"));
+    }
 }
 
 TEST(Client, AnotherThreadCancelsASilentRequest) {
