@@ -49,6 +49,7 @@ Connection::Connection(Connection&& other) noexcept
       peer_(std::move(other.peer_)),
       reader_(std::move(other.reader_)),
       unsent_(std::move(other.unsent_)),
+      num_sent_(std::exchange(other.num_sent_, 0)),
       error_(std::move(other.error_)) {}
 
 Connection& Connection::operator=(Connection&& other) noexcept {
@@ -56,6 +57,7 @@ Connection& Connection::operator=(Connection&& other) noexcept {
     std::swap(peer_, other.peer_);
     std::swap(reader_, other.reader_);
     std::swap(unsent_, other.unsent_);
+    std::swap(num_sent_, other.num_sent_);
     std::swap(error_, other.error_);
     return *this;
 }
@@ -86,22 +88,25 @@ Result<> Connection::send(const Request& request) {
 
 Result<> Connection::flush() {
     if (error_) return *error_;
-    size_t num_sent = 0;
-    while (num_sent < unsent_.size()) {
+    while (num_sent_ < unsent_.size()) {
         const ssize_t n =
-            ::send(fd_, unsent_.data() + num_sent, unsent_.size() - num_sent, MSG_NOSIGNAL);
+            ::send(fd_, unsent_.data() + num_sent_, unsent_.size() - num_sent_, MSG_NOSIGNAL);
         if (n >= 0) {
-            num_sent += static_cast<size_t>(n);
+            num_sent_ += static_cast<size_t>(n);
         } else if (errno == EAGAIN) {
             break;
         } else if (errno == EPIPE || errno == ECONNRESET) {
             // What afdd said before it left may still be readable: receive() reports the end.
-            num_sent = unsent_.size();
+            num_sent_ = unsent_.size();
         } else if (errno != EINTR) {
             return fail(Code::kUnavailable, std::string("cannot send: ") + std::strerror(errno));
         }
     }
-    unsent_.erase(0, num_sent);
+    // Not with each part that is sent: what waits may be much, and would be moved each time.
+    if (num_sent_ * 2 >= unsent_.size()) {
+        unsent_.erase(0, num_sent_);
+        num_sent_ = 0;
+    }
     return {};
 }
 

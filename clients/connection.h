@@ -81,7 +81,8 @@ class Connection {
     int fd_ = -1;
     std::string peer_;  // The socket path, for messages.
     FrameReader reader_;
-    std::string unsent_;
+    std::string unsent_;   // Empty once all of it is sent.
+    size_t num_sent_ = 0;  // Of its bytes.
     std::optional<afd::Error> error_;
 };
 

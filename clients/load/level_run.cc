@@ -77,17 +77,17 @@ bool LevelRun::may_start_more(int64_t at_us) const {
     return at_us < extent_.duration.count();
 }
 
+bool LevelRun::is_start_due(int64_t at_us) const {
+    if (!may_start_more(at_us)) return false;
+    if (level_.is_open()) return arrivals_us_[num_started_] <= at_us;
+    return in_flight_.size() < level_.concurrency && at_us >= paused_until_us_;
+}
+
 void LevelRun::start_due() {
-    if (level_.is_open()) {
-        while (may_start_more(now_us()) && arrivals_us_[num_started_] <= now_us()) {
-            start_request(arrivals_us_[num_started_]);
-        }
-        return;
-    }
-    while (in_flight_.size() < level_.concurrency) {
+    for (int i = 0; i < kStartsMax; ++i) {
         const int64_t at_us = now_us();
-        if (at_us < paused_until_us_ || !may_start_more(at_us)) return;
-        start_request(at_us);
+        if (!is_start_due(at_us)) return;
+        start_request(level_.is_open() ? arrivals_us_[num_started_] : at_us);
     }
 }
 
@@ -123,7 +123,7 @@ void LevelRun::expire() {
 }
 
 int64_t LevelRun::next_event_us() const {
-    if (door_.has_heard()) return now_us();
+    if (door_.has_heard() || is_start_due(now_us())) return now_us();
     int64_t next_us = now_us() + std::chrono::microseconds(kObserverInterval).count();
     if (level_.is_open()) {
         if (may_start_more(now_us())) next_us = std::min(next_us, arrivals_us_[num_started_]);

@@ -45,6 +45,10 @@ class LevelRun {
     // refuses at once is not asked thousands of times.
     static constexpr std::chrono::milliseconds kPauseAfterFailure{100};
 
+    // So many are sent at most before the loop looks again at what was heard and at Ctrl-C, however
+    // far an open loop is behind its arrivals.
+    static constexpr int kStartsMax = 64;
+
     LevelRun(Door& door,
              const Workload& workload,
              const Level& level,
@@ -68,6 +72,7 @@ class LevelRun {
 
     int64_t now_us() const;
     bool may_start_more(int64_t at_us) const;
+    bool is_start_due(int64_t at_us) const;
     void start_due();
     void start_request(int64_t intended_us);
     void expire();

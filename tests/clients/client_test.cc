@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -370,6 +371,33 @@ TEST(Connection, CarriesSeveralRequestsAtOnce) {
     }
     EXPECT_EQ(num_chunks, 9u);
     EXPECT_EQ(finished.back(), 1u);
+}
+
+TEST(Connection, WhatWaitsForRoomArrivesWholeAndInOrder) {
+    constexpr size_t kNumRequests = 400;
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.stall_once(0, milliseconds(0), milliseconds(200));
+    Result<Connection> made =
+        Connection::connect({server.socket_path(), ""}, deadline_after(milliseconds(5000)));
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    Connection& connection = made.value();
+    for (size_t i = 0; i < kNumRequests; ++i) {
+        Request request;
+        request.set_request_id(i + 1);
+        *request.mutable_generate() = prompt(std::to_string(i) + std::string(20'000, 'x'));
+        ASSERT_TRUE(connection.send(request).ok());
+    }
+    EXPECT_TRUE((connection.events() & POLLOUT) != 0);
+    while ((connection.events() & POLLOUT) != 0) {
+        pollfd item = {connection.fd(), POLLOUT, 0};
+        ASSERT_EQ(poll(&item, 1, 60'000), 1);
+        ASSERT_TRUE(connection.flush().ok());
+    }
+    while (server.generates().size() < kNumRequests) std::this_thread::yield();
+    const std::vector<Generate> came = server.generates();
+    for (size_t i = 0; i < kNumRequests; ++i) {
+        EXPECT_EQ(came[i].text(), std::to_string(i) + std::string(20'000, 'x'));
+    }
 }
 
 TEST(Connection, RefusesARequestThatAfddWouldNotTake) {

@@ -272,6 +272,50 @@ TEST_F(LevelRunTest, InterruptKeepsWhatWasMeasured) {
     EXPECT_EQ(result.num_with(Outcome::kFailed), 0u);
 }
 
+// Where nobody ever answers; Ctrl-C comes with the tenth request.
+class SilentDoor final : public Door {
+  public:
+    explicit SilentDoor(const Cancellation& cancellation) : cancellation_(cancellation) {}
+
+    std::optional<Failure> send(uint64_t, const Workload&, const PlannedRequest&) override {
+        if (++num_sent_ == 10) cancellation_.request();
+        return std::nullopt;
+    }
+    void give_up(uint64_t) override {}
+    pollfd watched() const override { return {-1, 0, 0}; }
+    bool has_heard() const override { return false; }
+    Result<> receive(std::vector<DoorEvent>&) override {
+        ++num_looks_;
+        return {};
+    }
+
+    int num_sent() const { return num_sent_; }
+    int num_looks() const { return num_looks_; }
+
+  private:
+    const Cancellation& cancellation_;
+    int num_sent_ = 0;
+    int num_looks_ = 0;
+};
+
+// Goal: a client that is behind its arrivals, or fills a large closed loop, hears answers and
+// Ctrl-C all the same. Method: far more requests are due than one turn sends.
+TEST_F(LevelRunTest, WhatIsDueDoesNotKeepTheLoopFromLooking) {
+    for (const Level& level : {Level{0, 1e6}, Level{65'536, 0}}) {
+        Result<Cancellation> cancellation = Cancellation::create();
+        ASSERT_TRUE(cancellation.ok());
+        SilentDoor door(cancellation.value());
+        LevelExtent extent;
+        extent.num_requests = 100'000;
+        LevelRun silent(door, workload_, level, extent, milliseconds(60'000));
+        const LevelResult result = silent.run(next_request_id_, cancellation.value(), nullptr);
+        EXPECT_TRUE(result.interrupted);
+        EXPECT_GE(door.num_looks(), 1);
+        EXPECT_GE(door.num_sent(), 10);
+        EXPECT_LE(door.num_sent(), 10 + LevelRun::kStartsMax);
+    }
+}
+
 TEST_F(LevelRunTest, ClosedLoopKeepsItsNumberInFlight) {
     start([](size_t index, const Generate&) {
         return steady_answer(2, milliseconds(index % 5), milliseconds(2));
