@@ -56,12 +56,22 @@ void print_resume_id(const Accepted& accepted, const EndpointFlags& endpoint) {
                  endpoint.words().c_str());
 }
 
-// Of a request that can be resumed, whose connection broke.
-void print_received(uint64_t num_chunks) {
-    std::fprintf(stderr,
-                 "%llu chunks have come: resume with --received %llu\n",
-                 static_cast<unsigned long long>(num_chunks),
-                 static_cast<unsigned long long>(num_chunks));
+// What is printed at the end only, and is lost with the connection.
+bool has_late_output(const CommonOptions& common, const GenerateOptions& options) {
+    return common.json || options.token_ids || options.logprobs || options.prompt_logprobs ||
+           options.wish.top_logprobs() > 0;
+}
+
+// Of a request that can be resumed, whose connection broke. `num_chunks` have come, of which
+// `num_printed` need not come again.
+void print_received(uint64_t num_chunks, uint64_t num_printed) {
+    std::fprintf(
+        stderr,
+        "%llu chunks have come%s: resume with --received %llu%s\n",
+        static_cast<unsigned long long>(num_chunks),
+        num_printed == num_chunks ? "" : ", and JSON and lists are printed at the end only",
+        static_cast<unsigned long long>(num_printed),
+        num_printed == num_chunks ? "" : ", and they come again");
 }
 
 // afdd names the field of the protocol; here it has a flag.
@@ -201,7 +211,10 @@ int run_generate(const CommonOptions& common, const GenerateOptions& options) {
         const int code =
             report_failure(common, in_words_of_flags(result.error()), !client->is_silent());
         const bool is_kept = options.resumable || !options.resume_id.empty();
-        if (is_kept && client->is_lost() && !cancellation.requested()) print_received(num_chunks);
+        if (is_kept && client->is_lost() && !cancellation.requested()) {
+            print_received(num_chunks,
+                           has_late_output(common, options) ? options.received_chunks : num_chunks);
+        }
         return cancellation.requested() ? kExitInterrupted : code;
     }
     if (common.json) {

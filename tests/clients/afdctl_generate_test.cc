@@ -269,6 +269,18 @@ TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
     const std::vector<std::string> resumable = {"generate", "hi", "--resumable"};
     EXPECT_THAT(run(MockAnswer::End::kDisconnect, resumable), HasSubstr(received));
     EXPECT_THAT(run(MockAnswer::End::kDisconnect, {"generate", "hi"}), Not(HasSubstr("have come")));
+    // Of what is printed at the end only nothing was.
+    for (const std::vector<std::string>& late : {std::vector<std::string>{"--json"},
+                                                 {"--token-ids"},
+                                                 {"--logprobs"},
+                                                 {"--prompt-logprobs"},
+                                                 {"--top-logprobs", "2"}}) {
+        std::vector<std::string> words = resumable;
+        words.insert(words.end(), late.begin(), late.end());
+        EXPECT_THAT(run(MockAnswer::End::kDisconnect, words),
+                    HasSubstr("3 chunks have come, and JSON and lists are printed at the end only: "
+                              "resume with --received 0, and they come again\n"));
+    }
     // It has ended, and there is nothing to resume.
     EXPECT_THAT(run(MockAnswer::End::kError, resumable), Not(HasSubstr("have come")));
 }
