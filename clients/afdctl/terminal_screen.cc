@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 
@@ -32,7 +33,18 @@ void put(std::string_view bytes) {
     }
 }
 
-// Only what a signal handler may call.
+// Only what a signal handler may call, here and below.
+void enter() {
+    if (has_saved) {
+        termios raw = saved;
+        // Keys come at once and are not shown; Ctrl-C is still a signal.
+        raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+        ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    is_entered = true;
+    put(kEnter);
+}
+
 void restore() {
     if (!is_entered.exchange(false)) return;
     put(kLeave);
@@ -49,27 +61,43 @@ void on_resize(int /*number*/) {
     was_resized = true;
 }
 
+// Without SA_RESTART: it wakes poll().
+void handle_signal(int number, void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    ::sigaction(number, &action, nullptr);
+}
+
+// Ctrl-Z: stops here, with the terminal as the shell expects it, until the shell lets it go on. The
+// default action does it, because the kernel spares a process that nobody could continue.
+void on_stop(int number) {
+    const int saved_errno = errno;
+    restore();
+    handle_signal(number, SIG_DFL);
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, number);
+    ::raise(number);
+    ::sigprocmask(SIG_UNBLOCK, &stop, nullptr);
+    handle_signal(number, on_stop);
+    enter();
+    was_resized = true;
+    errno = saved_errno;
+}
+
 }  // namespace
 
 TerminalScreen::TerminalScreen() {
     has_saved = ::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &saved) == 0;
-    if (has_saved) {
-        termios raw = saved;
-        // Keys come at once and are not shown; Ctrl-C is still a signal.
-        raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-        ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    }
-    is_entered = true;
     std::atexit(restore);
     for (const int number : {SIGTERM, SIGHUP, SIGQUIT}) ::signal(number, on_fatal);
-    // Without SA_RESTART: it wakes poll().
-    struct sigaction action {};
-    action.sa_handler = on_resize;
-    ::sigaction(SIGWINCH, &action, nullptr);
-    put(kEnter);
+    enter();
+    handle_signal(SIGWINCH, on_resize);
+    handle_signal(SIGTSTP, on_stop);
 }
 
 TerminalScreen::~TerminalScreen() {
+    handle_signal(SIGTSTP, SIG_DFL);
     restore();
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 // TerminalScreen: the whole terminal for a picture that is drawn again and again. The terminal is
-// as it was before when the object ends, and when a signal ends the process: SIGTERM, SIGHUP, or a
-// second Ctrl-C (interrupt.h).
+// as it was before when the object ends, when SIGTERM, SIGHUP or SIGQUIT ends the process, and
+// while Ctrl-Z has stopped it.
 
 #include <string>
 #include <vector>
@@ -27,8 +27,8 @@ class TerminalScreen {
     void draw(const std::vector<std::string>& lines);
 
     enum class Wake { kTime, kResized, kQuit };
-    // Waits for `timeout_ms`, or until the window changes its size, or somebody wants to leave (q,
-    // or the cancellation).
+    // Waits for `timeout_ms`, or until the window changes its size or is there again after a stop,
+    // or somebody wants to leave (q, or the cancellation).
     Wake wait(int timeout_ms, const Cancellation& cancellation);
 };
 

@@ -57,7 +57,7 @@ int run_top(const CommonOptions& common, const TopOptions& options) {
     if (!before.ok()) return report_failure(common, before.error(), false);
     if (!common.json && !options.once && ::isatty(STDOUT_FILENO) == 1) {
         const Result<> shown = run_screen(*client, std::move(before).value(), timeout);
-        if (shown.ok()) return kExitOk;
+        if (shown.ok()) return cancellation.requested() ? kExitInterrupted : kExitOk;
         if (shown.error().code == Code::kCancelled) return kExitInterrupted;
         return report_failure(common, shown.error(), false);
     }
