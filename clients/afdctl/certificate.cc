@@ -140,6 +140,26 @@ Validity Certificate::validity() const {
             seconds_of(X509_get0_notAfter(certificate_.get()))};
 }
 
+std::string Certificate::name() const {
+    const X509_NAME* const subject = X509_get_subject_name(certificate_.get());
+    const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+    if (at < 0) return "";
+    unsigned char* text = nullptr;
+    const int size =
+        ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+    if (size < 0) return "";
+    std::string name(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
+    OPENSSL_free(text);
+    return name;
+}
+
+bool Certificate::is_signed_by(const Certificate& authority) const {
+    const bool is_signed =
+        X509_verify(certificate_.get(), X509_get0_pubkey(authority.certificate_.get())) == 1;
+    ERR_clear_error();
+    return is_signed;
+}
+
 // An unlucky comparison leaves an error in the library's list, which nobody shall find later.
 bool Certificate::is_of(const PrivateKey& key) const {
     const bool matches = X509_check_private_key(certificate_.get(), key.get()) == 1;

@@ -36,7 +36,10 @@ class Certificate {
 
     std::string pem() const;
     Validity validity() const;
+    std::string name() const;  // Its CN; empty: it has none.
     bool is_of(const PrivateKey& key) const;
+    // Whenever it is valid.
+    bool is_signed_by(const Certificate& authority) const;
 
   private:
     struct Free {

@@ -91,6 +91,32 @@ Result<> check_authority(const std::string& path,
                                path));
 }
 
+// Of a host's two files at `path`, without their endings.
+Result<> check_host(const std::string& path,
+                    const std::string& name,
+                    const Certificate& certificate,
+                    const PrivateKey& key,
+                    const Certificate& authority) {
+    constexpr const char* kMend = "bring back the right one, or remove it and run this again";
+    if (!certificate.is_signed_by(authority)) {
+        return failure(
+            Code::kInvalidArgument,
+            fmt::format("{}.pem: is not signed by the CA of this directory; {}", path, kMend));
+    }
+    if (certificate.name() != name) {
+        return failure(Code::kInvalidArgument,
+                       fmt::format("{}.pem: is the certificate of the host '{}'; {}",
+                                   path,
+                                   certificate.name(),
+                                   kMend));
+    }
+    if (certificate.is_of(key)) return {};
+    return failure(Code::kInvalidArgument,
+                   fmt::format("{0}.key: is not the key of {0}.pem; bring back the right one, or "
+                               "remove both and run this again",
+                               path));
+}
+
 }  // namespace
 
 ClusterDirectory::ClusterDirectory(std::string path,
@@ -141,6 +167,8 @@ Result<ClusterDirectory::Entry> ClusterDirectory::add(const std::string& name, i
                                        certificate_path));
         }
         AFD_ASSIGN(const Certificate there, parse_file<Certificate>(certificate_path, *text));
+        AFD_ASSIGN(const PrivateKey key, parse_file<PrivateKey>(key_path, *key_text));
+        AFD_TRY(check_host(path_ + "/" + name, name, there, key, certificate_));
         return Entry{name, false, there.validity().until_s};
     }
     AFD_ASSIGN(const PrivateKey key, have_key(key_path));

@@ -220,6 +220,33 @@ TEST(ClusterInit, FilesThatAreSpoiledAreNamed) {
     EXPECT_THAT(result.err, HasSubstr("node1.key: is missing beside"));
 }
 
+// Goal: files that no host can join with are not called kept.
+TEST(ClusterInit, FilesThatDoNotBelongTogetherAreNamed) {
+    const std::vector<std::string> hosts = {"--host", "node1", "--host", "node2"};
+    const ClusterFiles files({"node1", "node2"});
+    files.copy("node1.key", "kept.key");
+    files.copy("node2.key", "node1.key");
+    files.copy("kept.key", "node2.key");
+    ProgramResult result = cluster_init(files.path(), hosts);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err,
+                HasSubstr(files.path("node1.key") + ": is not the key of " +
+                          files.path("node1.pem") + "; bring back the right one"));
+    files.copy("node2.pem", "node1.pem");
+    result = cluster_init(files.path(), hosts);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err,
+                HasSubstr(files.path("node1.pem") + ": is the certificate of the host 'node2'"));
+
+    const ClusterFiles others({"node1"});
+    files.write("node1.pem", bytes_of(others.path("node1.pem")));
+    files.write("node1.key", bytes_of(others.path("node1.key")));
+    result = cluster_init(files.path(), hosts);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err,
+                HasSubstr(files.path("node1.pem") + ": is not signed by the CA of this directory"));
+}
+
 TEST(ClusterInit, JsonSaysTheSame) {
     const ClusterFiles files({"node1"});
     const ProgramResult result = cluster_init(files.path(), {"--host", "node2", "--json"});
