@@ -28,8 +28,7 @@ Result<HttpAnswer> exchange_http(const TcpPeer& peer,
                                  const Cancellation& cancellation) {
     AFD_ASSIGN(const int fd, begin_connect(peer));
     const Socket socket(fd);
-    AFD_TRY(wait_for_socket(fd, POLLOUT, deadline, cancellation));
-    AFD_TRY(connect_error(fd, peer));
+    AFD_TRY(end_connect(fd, peer, deadline, cancellation));
     for (std::string_view rest = request; !rest.empty();) {
         const ssize_t sent = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL);
         if (sent > 0) {

@@ -72,18 +72,29 @@ Result<> wait_for_socket(int socket,
     return {};
 }
 
+Result<> end_connect(int socket,
+                     const TcpPeer& peer,
+                     std::chrono::steady_clock::time_point deadline,
+                     const Cancellation& cancellation) {
+    const Result<> waited = wait_for_socket(socket, POLLOUT, deadline, cancellation);
+    if (!waited.ok() && waited.error().code == Code::kDeadlineExceeded) {
+        return afd::Error{Code::kDeadlineExceeded,
+                          peer.name +
+                              " did not accept a connection in time; is the host up, and "
+                              "the way to it open?"};
+    }
+    AFD_TRY(waited);
+    return connect_error(socket, peer);
+}
+
 namespace {
 
 Result<> try_connect(const TcpPeer& peer,
                      std::chrono::steady_clock::time_point deadline,
                      const Cancellation& cancellation) {
     AFD_ASSIGN(const int fd, begin_connect(peer));
-    Result<> done = wait_for_socket(fd, POLLOUT, deadline, cancellation);
-    if (done.ok()) done = connect_error(fd, peer);
+    Result<> done = end_connect(fd, peer, deadline, cancellation);
     ::close(fd);
-    if (!done.ok() && done.error().code == Code::kDeadlineExceeded) {
-        return afd::Error{Code::kDeadlineExceeded, peer.name + " does not accept a connection"};
-    }
     return done;
 }
 

@@ -35,6 +35,13 @@ Result<int> begin_connect(const TcpPeer& peer);
 // Why the connection did not come about; ok: it did.
 Result<> connect_error(int socket, const TcpPeer& peer);
 
+// Waits for the connection of begin_connect(). Errors: those of both; kDeadlineExceeded,
+// kCancelled.
+Result<> end_connect(int socket,
+                     const TcpPeer& peer,
+                     std::chrono::steady_clock::time_point deadline,
+                     const Cancellation& cancellation);
+
 // What a call that failed with `error_number` means for the connection to `peer`.
 afd::Error explain_socket_error(const TcpPeer& peer, int error_number);
 

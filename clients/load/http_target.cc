@@ -118,9 +118,30 @@ Result<> take_models(const HttpAnswer& answer, HttpTarget& target) {
                       target.peer.name + " lists models without ids; name one (--model)"};
 }
 
-Result<> find_model(HttpTarget& target, Deadline deadline, const Cancellation& cancellation) {
-    AFD_ASSIGN(const HttpAnswer answer,
-               exchange_http(target.peer, models_request(target), deadline, cancellation));
+// How long the server may take for all that it is asked before the load.
+struct Patience {
+    std::chrono::milliseconds timeout;
+    Deadline deadline;
+    const Cancellation& cancellation;
+};
+
+Result<HttpAnswer> ask(const HttpTarget& target,
+                       const std::string& request,
+                       const Patience& patience) {
+    Result<HttpAnswer> answer =
+        exchange_http(target.peer, request, patience.deadline, patience.cancellation);
+    if (answer.ok() || answer.error().code != Code::kDeadlineExceeded) return answer;
+    return afd::Error{Code::kDeadlineExceeded,
+                      fmt::format("{} was asked \"{}\": {}; it hangs, or needs more than {} ms "
+                                  "(--request-timeout)",
+                                  target.peer.name,
+                                  request.substr(0, request.find(" HTTP/")),
+                                  answer.error().message,
+                                  patience.timeout.count())};
+}
+
+Result<> find_model(HttpTarget& target, const Patience& patience) {
+    AFD_ASSIGN(const HttpAnswer answer, ask(target, models_request(target), patience));
     target.software = answer.head.server;
     if (answer.head.status == 200) return take_models(answer, target);
     const bool is_named = answer.head.status == 404 && !target.options.model.empty();
@@ -129,10 +150,7 @@ Result<> find_model(HttpTarget& target, Deadline deadline, const Cancellation& c
 }
 
 // What a server does not know it may refuse: then the request is tried without.
-Result<> find_fields(HttpTarget& target,
-                     const Workload& workload,
-                     Deadline deadline,
-                     const Cancellation& cancellation) {
+Result<> find_fields(HttpTarget& target, const Workload& workload, const Patience& patience) {
     PlannedRequest planned = plan_request(workload, 0);
     planned.max_tokens = 1;
     HttpAnswer first;
@@ -141,10 +159,7 @@ Result<> find_fields(HttpTarget& target,
         target.takes_token_ids = takes_token_ids;
         target.takes_usage = takes_usage;
         AFD_ASSIGN(HttpAnswer answer,
-                   exchange_http(target.peer,
-                                 completion_request(target, workload, planned),
-                                 deadline,
-                                 cancellation));
+                   ask(target, completion_request(target, workload, planned), patience));
         // A server that is full has understood what it was asked.
         if (answer.head.status == 200 || answer.head.status == 429) return {};
         if (takes_token_ids) first = std::move(answer);
@@ -203,10 +218,10 @@ Result<HttpTarget> inspect_target(const HttpOptions& options,
                           "the API key has blanks or characters that no key can have"};
     }
     AFD_ASSIGN(target.url, parse_http_url(options.url));
-    const Deadline deadline = std::chrono::steady_clock::now() + timeout;
-    AFD_ASSIGN(target.peer, find_peer(target.url, deadline, cancellation));
-    AFD_TRY(find_model(target, deadline, cancellation));
-    AFD_TRY(find_fields(target, workload, deadline, cancellation));
+    const Patience patience{timeout, std::chrono::steady_clock::now() + timeout, cancellation};
+    AFD_ASSIGN(target.peer, find_peer(target.url, patience.deadline, cancellation));
+    AFD_TRY(find_model(target, patience));
+    AFD_TRY(find_fields(target, workload, patience));
     return target;
 }
 

@@ -5,11 +5,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "clients/http/event_stream_reader.h"
 #include "clients/http/http_response_reader.h"
 #include "clients/http/http_url.h"
 #include "clients/load/completion_stream.h"
 #include "clients/load/http_target.h"
+#include "tests/clients/scripted_server.h"
 
 namespace afd::client {
 namespace {
@@ -237,6 +240,32 @@ TEST(HttpTarget, RequestsAreThoseOfTheApi) {
     EXPECT_THAT(chat, HasSubstr(R"("role":"user")"));
     EXPECT_THAT(chat, HasSubstr(R"("ignore_eos":true)"));
     EXPECT_THAT(chat, ::testing::Not(HasSubstr("return_token_ids")));
+}
+
+// Goal: who measures a server that hangs learns which server, at what, and what to change.
+TEST(HttpTarget, ASilentServerIsToldWithWhatItWasAsked) {
+    const std::string models =
+        "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"data\":[{\"id\":\"m\"}]}";
+    for (const bool has_models : {false, true}) {
+        const testing::ScriptedServer server([&](size_t index) {
+            return testing::ScriptedAnswer{has_models && index == 0 ? models : ""};
+        });
+        const Result<Cancellation> cancellation = Cancellation::create();
+        ASSERT_TRUE(cancellation.ok());
+        HttpOptions options;
+        options.url = "http://127.0.0.1:" + std::to_string(server.port());
+        Workload workload;
+        workload.prompts = {"a"};
+        const Result<HttpTarget> target =
+            inspect_target(options, workload, std::chrono::milliseconds(200), cancellation.value());
+        ASSERT_FALSE(target.ok());
+        EXPECT_EQ(target.error().code, Code::kDeadlineExceeded);
+        EXPECT_EQ(target.error().message,
+                  "127.0.0.1:" + std::to_string(server.port()) + " was asked \"" +
+                      (has_models ? "POST /v1/completions" : "GET /v1/models") +
+                      "\": no answer in time; it hangs, or needs more than 200 ms "
+                      "(--request-timeout)");
+    }
 }
 
 TEST(HttpTarget, ErrorTextIsWhatTheServerSays) {

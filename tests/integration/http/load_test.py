@@ -159,8 +159,10 @@ class UnreachableTest(LoadTest):
 
     def test_server_that_accepts_and_says_nothing(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            self.assert_refused(5, "no answer in time", "--url",
-                                f"http://127.0.0.1:{silent.getsockname()[1]}",
+            port = silent.getsockname()[1]
+            self.assert_refused(5, f'127.0.0.1:{port} was asked "GET /v1/models": no answer in '
+                                "time; it hangs, or needs more than 300 ms (--request-timeout)",
+                                "--url", f"http://127.0.0.1:{port}",
                                 "--request-timeout", "300ms")
 
     def test_servers_that_speak_something_else(self) -> None:
