@@ -25,13 +25,16 @@ const JsonValue* member(const JsonValue& object, const char* name) {
     return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+// "", [] and {}: some servers send every field of a chunk.
+bool is_empty(const JsonValue& value) {
+    if (value.is_string()) return value.get_ref<const std::string&>().empty();
+    return value.is_structured() && value.empty();
+}
+
 bool has_content(const JsonValue& object, std::initializer_list<const char*> names) {
     for (const char* name : names) {
         const JsonValue* value = member(object, name);
-        if (value == nullptr) continue;
-        const bool is_empty_text =
-            value->is_string() && value->get_ref<const std::string&>().empty();
-        if (!is_empty_text) return true;
+        if (value != nullptr && !is_empty(*value)) return true;
     }
     return false;
 }

@@ -178,12 +178,13 @@ TEST(CompletionStream, TextsOfChatsAreCountedAndCorrectedByUsage) {
     const Outcomes outcomes =
         follow({R"({"choices":[{"delta":{"role":"assistant","content":""}}]})",
                 R"({"choices":[{"delta":{"reasoning_content":"hm"}}],"usage":null})",
-                R"({"choices":[{"delta":{"content":"yes"}}]})",
+                R"({"choices":[{"delta":{"content":"yes","tool_calls":[]}}]})",
+                R"({"choices":[{"delta":{"content":"","tool_calls":[],"refusal":{}}}]})",
                 R"({"choices":[{"delta":{"tool_calls":[{}]}}]})",
                 R"({"choices":[{"delta":{},"finish_reason":"stop"}]})",
                 R"({"choices":[],"usage":{"completion_tokens":9}})",
                 "[DONE]"});
-    EXPECT_THAT(outcomes.num_tokens, ElementsAre(0, 1, 1, 1, 0, 0, 0));
+    EXPECT_THAT(outcomes.num_tokens, ElementsAre(0, 1, 1, 0, 1, 0, 0, 0));
     EXPECT_EQ(outcomes.finished.num_tokens, 9u);
     EXPECT_FALSE(outcomes.finished.is_count_guessed);
 
