@@ -10,6 +10,7 @@ import tempfile
 import time
 
 PATIENCE_S = 60
+MEMORY_MB = 1000  # Of a node, as Slurm counts it.
 
 
 def free_ports(number: int) -> list[int]:
@@ -43,7 +44,9 @@ class Slurm:
             "AuthType=auth/none", "CredType=cred/none",
             f"SlurmUser={getpass.getuser()}", f"SlurmdUser={getpass.getuser()}",
             "ProctrackType=proctrack/pgid", "TaskPlugin=task/none", "MpiDefault=none",
-            "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "KillWait=60",
+            "SelectType=select/cons_tres", "KillWait=60",
+            # Who asks for no memory gets little, as on many clusters.
+            "SelectTypeParameters=CR_CPU_Memory", f"DefMemPerNode={MEMORY_MB // 16}",
             "ReturnToService=2", "SlurmdParameters=config_overrides",
             f"StateSaveLocation={self.directory}",
             f"SlurmdSpoolDir={self.directory}/spool-%n",
@@ -51,7 +54,8 @@ class Slurm:
             f"SlurmdPidFile={self.directory}/slurmd-%n.pid",
             f"SlurmctldLogFile={self.directory}/slurmctld.log",
             f"SlurmdLogFile={self.directory}/slurmd-%n.log",
-            *(f"NodeName=n{i + 1} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2"
+            *(f"NodeName=n{i + 1} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 "
+              f"RealMemory={MEMORY_MB}"
               for i, port in enumerate(ports)),
             f"PartitionName=all Nodes=n[1-{self.num_nodes}] Default=YES State=UP",
         ]
@@ -89,8 +93,15 @@ class Slurm:
 
     def state_of(self, job: int) -> str:
         """RUNNING, COMPLETED, CANCELLED, FAILED ..."""
+        return self._shown(job, "JobState")
+
+    def resources_of(self, job: int) -> dict[str, str]:
+        """cpu, mem, node ..."""
+        return dict(each.split("=", 1) for each in self._shown(job, "TRES").split(","))
+
+    def _shown(self, job: int, name: str) -> str:
         words = self.call("scontrol", "--oneliner", "show", "job", str(job)).split()
-        return next(word for word in words if word.startswith("JobState=")).split("=")[1]
+        return next(word for word in words if word.startswith(name + "=")).split("=", 1)[1]
 
     def logs(self) -> str:
         files = [*self.directory.glob("*.log"), *self.directory.glob("job-*")]

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import unittest
 
-from slurm import Slurm
+from slurm import MEMORY_MB, Slurm
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
@@ -104,6 +104,11 @@ class SlurmTest(unittest.TestCase):
         self.slurm.wait_for(lambda: self.status_of("alone").get("state") == "ready",
                             "one host serves")
         self.assertEqual(answers, {self.answer_of(self.generate("alone"))})
+
+    def test_a_job_has_all_of_its_nodes(self) -> None:
+        resources = self.slurm.resources_of(self.submit())
+        self.assertEqual(resources["mem"], f"{NUM_NODES * MEMORY_MB}M")
+        self.assertEqual(resources["cpu"], str(NUM_NODES * 2))
 
     def test_a_node_without_the_runtime_directory_serves_all_the_same(self) -> None:
         """Who submits has it elsewhere. Oracle: the command that the job's output shows."""
