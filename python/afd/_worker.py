@@ -22,6 +22,11 @@ _DEADLY = 3
 _TICK_SECONDS = 1.0
 _LAYOUT_VERSION = 5
 _OPERATORS = make_operators()
+# Byte offsets of docs/wire.md: in a control segment, and in a metrics segment.
+_DOORBELL_ARMED, _PROGRESS, _HEARTBEAT, _ACKNOWLEDGED = 1536, 1664, 1672, 2048
+_HEARTBEAT_WORDS = 9
+_LINE_BYTES = 128
+_COUNTERS_END, _HISTOGRAMS, _TRACE_HEAD, _LANES = 896, 1024, 11264, 143360
 
 
 class Batch(NamedTuple):
@@ -93,26 +98,27 @@ class FfnWorker:
         self._descriptors = self.context.ffn_descriptors(self.window)
         self._result_flags = [self._attention_context.result_flags(each)
                               for each in self.attention_windows]
-        stride = -(-4 * M // 128) * 128
-        words = self.control[2048:2048 + A * stride].view(np.int32)
-        self._acknowledged = words.reshape(A, stride // 4)[:, :M]
-        begin = 2048 + A * stride
-        self._executions = self.control[begin:begin + 8 * A * M].view(np.uint64).reshape(A, M)
-        self._progress = self.control[1664:1672].view(np.uint64)
-        self._heartbeat = self.control[1672:1708].view(np.int32)
-        self._heartbeat[:] = 0, os.getpid(), 0, 0, 0, 0, 0, 0, 0
+        row_bytes = -(-4 * M // _LINE_BYTES) * _LINE_BYTES
+        rows = _words(self.control, _ACKNOWLEDGED, A * row_bytes // 4, np.int32)
+        self._acknowledged = rows.reshape(A, row_bytes // 4)[:, :M]
+        self._executions = _words(self.control, _ACKNOWLEDGED + A * row_bytes, A * M,
+                                  np.uint64).reshape(A, M)
+        self._progress = _words(self.control, _PROGRESS, 1, np.uint64)
+        self._heartbeat = _words(self.control, _HEARTBEAT, _HEARTBEAT_WORDS, np.int32)
+        self._heartbeat[:] = 0
+        self._heartbeat[1] = os.getpid()
         metrics = segments[f"ffn{self.rank}-metrics"]
-        self._counters = metrics[:896].view(np.uint64)
+        self._counters = metrics[:_COUNTERS_END].view(np.uint64)
         # It starts to count; the trace goes on where its predecessor's ended.
         self._counters[:] = 0
-        metrics[1024:11264] = metrics[143360:] = 0
+        metrics[_HISTOGRAMS:_TRACE_HEAD] = metrics[_LANES:] = 0
         self.context.ffn.out_num = 0
         # What nobody wants from here any more (R12). A Ready of the past may have made it old.
         for each in self.welcome.voided:
             if int(self._descriptors[each.session, each.micro_batch, 0]) == each.round:
                 self._acknowledged[each.session, each.micro_batch] = each.round
         # Armed for good: a session rings with each publication, so none is missed (R9).
-        self.control[1536:1540].view(np.int32)[0] = 1
+        _words(self.control, _DOORBELL_ARMED, 1, np.int32)[0] = 1
 
     def held_experts(self, num_routed: Sequence[int]) -> list[tuple[int, int, int]]:
         """(layer, expert, key) of what this rank computes.
@@ -335,6 +341,11 @@ class FfnWorker:
             self._heartbeat[0] += 1  # Odd while it is written.
             self._heartbeat[2] = state
             self._heartbeat[0] += 1
+
+
+def _words(segment: np.ndarray, offset: int, number: int, dtype) -> np.ndarray:
+    """`number` words of a segment, from a byte on."""
+    return segment[offset:offset + number * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _bits_of(view: _native.TensorView, shape: tuple[int, ...]) -> np.ndarray:
