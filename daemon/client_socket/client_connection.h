@@ -50,7 +50,8 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     std::optional<HandedConnection> hand_over() override;
     void stay() override;
 
-    // The connection comes from another afdd, which has read and not said these bytes.
+    // The connection comes from another afdd, which has read and not said these bytes. Before its
+    // host has it (SessionHost::adopt_handed()).
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:

@@ -19,7 +19,7 @@ Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
                                                        UniqueFd listening) {
     std::unique_ptr<SocketFrontEnd> front_end(new SocketFrontEnd(loop, host, std::move(budget)));
     const auto on_connection = [self = front_end.get()](UniqueFd socket, PeerCredentials peer) {
-        self->serve(std::move(socket), peer);
+        self->host_.adopt(self->session_of(std::move(socket), peer));
     };
     if (listening.valid()) {
         front_end->listener_ =
@@ -30,22 +30,21 @@ Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
     return std::unique_ptr<FrontEnd>(std::move(front_end));
 }
 
-ClientConnection& SocketFrontEnd::serve(UniqueFd socket, const PeerCredentials& peer) {
+std::unique_ptr<ClientConnection> SocketFrontEnd::session_of(UniqueFd socket,
+                                                             const PeerCredentials& peer) {
     // Who connects is what the kernel says, not what the client says.
     ClientIdentity identity{"uid " + std::to_string(peer.uid),
                             "client pid " + std::to_string(peer.pid)};
-    auto session = std::make_unique<ClientConnection>(
+    return std::make_unique<ClientConnection>(
         loop_, std::move(socket), std::move(identity), host_, budget_);
-    ClientConnection& connection = *session;
-    host_.adopt(std::move(session));
-    return connection;
 }
 
 void SocketFrontEnd::adopt(HandedConnection handed) {
     const Result<PeerCredentials> peer = peer_credentials(handed.socket.get());
     if (!peer.ok()) return;
-    ClientConnection& connection = serve(std::move(handed.socket), peer.value());
-    if (connection.is_open()) connection.begin_with(handed.unread, handed.unsent);
+    std::unique_ptr<ClientConnection> session = session_of(std::move(handed.socket), peer.value());
+    session->begin_with(handed.unread, handed.unsent);
+    host_.adopt_handed(std::move(session));
 }
 
 }  // namespace afd::daemon

@@ -39,7 +39,7 @@ class SocketFrontEnd final : public FrontEnd {
 
   private:
     SocketFrontEnd(EventLoop& loop, SessionHost& host, std::shared_ptr<InputBudget> budget);
-    ClientConnection& serve(UniqueFd socket, const PeerCredentials& peer);
+    std::unique_ptr<ClientConnection> session_of(UniqueFd socket, const PeerCredentials& peer);
 
     EventLoop& loop_;
     SessionHost& host_;

@@ -72,6 +72,10 @@ void Gateway::adopt(std::unique_ptr<ClientSession> session) {
     if (sessions_.num_open() > connections_max_) make_room_for(client);
 }
 
+void Gateway::adopt_handed(std::unique_ptr<ClientSession> session) {
+    sessions_.add(std::move(session));
+}
+
 void Gateway::limit_connections(size_t num_max) {
     connections_max_ = std::min<size_t>(config_.connections_max, num_max);
 }

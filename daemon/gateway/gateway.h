@@ -71,9 +71,10 @@ class Gateway final : public SessionHost, public AttentionListener {
     void drain();
 
     size_t num_connections() const { return sessions_.num_open(); }
-    // At most this many connections from now on, or connections_max if that is fewer. A further
-    // one takes the place of one that has been idle for idle_timeout_ms, or is refused. Idle is one
-    // for which nothing runs, that has sent whole requests, and reads nothing of an answer.
+    // At most this many connections are let in from now on, or connections_max if that is fewer. A
+    // further one takes the place of one that has been idle for idle_timeout_ms, or is refused.
+    // Idle is one for which nothing runs, that has sent whole requests, and reads nothing of an
+    // answer.
     void limit_connections(size_t num_max);
 
     // While nobody can be served, new requests are refused with the reason, and those that wait
@@ -113,6 +114,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     uint64_t num_failed() const { return counters_.num_failed(); }
 
     void adopt(std::unique_ptr<ClientSession> session) override;
+    void adopt_handed(std::unique_ptr<ClientSession> session) override;
     void on_request(ClientSession& client, const client::Request& request) override;
     void on_refused(ClientSession& client, const std::string& why) override;
     void on_closed(ClientSession& client) override;

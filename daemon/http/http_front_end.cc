@@ -31,21 +31,19 @@ HttpFrontEnd::HttpFrontEnd(EventLoop& loop,
       services_(std::move(services)),
       address_(address),
       acceptor_(loop, std::move(listening), address.text(), [this](UniqueFd socket) {
-          serve(std::move(socket));
+          host_.adopt(session_of(std::move(socket)));
       }) {}
 
-HttpSession& HttpFrontEnd::serve(UniqueFd socket) {
+std::unique_ptr<HttpSession> HttpFrontEnd::session_of(UniqueFd socket) {
     ClientIdentity identity{"http", "http client " + peer_name(socket.get())};
-    auto session = std::make_unique<HttpSession>(
+    return std::make_unique<HttpSession>(
         loop_, std::move(socket), std::move(identity), host_, services_);
-    HttpSession& opened = *session;
-    host_.adopt(std::move(session));
-    return opened;
 }
 
 void HttpFrontEnd::adopt(HandedConnection connection) {
-    HttpSession& session = serve(std::move(connection.socket));
-    if (session.is_open()) session.begin_with(connection.unread, connection.unsent);
+    std::unique_ptr<HttpSession> session = session_of(std::move(connection.socket));
+    session->begin_with(connection.unread, connection.unsent);
+    host_.adopt_handed(std::move(session));
 }
 
 }  // namespace afd::daemon

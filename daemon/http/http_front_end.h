@@ -52,7 +52,7 @@ class HttpFrontEnd final : public FrontEnd {
                  const ListenAddress& address,
                  SessionHost& host,
                  std::shared_ptr<HttpServices> services);
-    HttpSession& serve(UniqueFd socket);
+    std::unique_ptr<HttpSession> session_of(UniqueFd socket);
 
     EventLoop& loop_;
     SessionHost& host_;

@@ -256,6 +256,7 @@ void HttpSession::begin_with(std::string_view unread, std::string_view unsent) {
     reader_.append(unread);
     socket_.output() += unsent;
     is_whole_ = !is_written();
+    has_served_ = true;
     next_turn_.ask();
     watch();
 }

@@ -71,7 +71,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::optional<HandedConnection> hand_over() override;
     void stay() override { next_turn_.ask(); }
 
-    // The connection comes from another afdd, which has read and not said these bytes.
+    // The connection comes from another afdd, which has read and not said these bytes. Before its
+    // host has it (SessionHost::adopt_handed()).
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
@@ -138,7 +139,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool is_serving_ = false;
     bool is_submitting_ = false;
     bool has_streamed_ = false;  // Since the timer was looked at.
-    bool has_served_ = false;    // A request, ever.
+    bool has_served_ = false;    // A request, ever, here or in the afdd before this one.
     ResponseFrame frame_;        // Of the answer to the request that is being served.
     std::string request_id_;
     std::vector<HttpResponse::Header> page_headers_;  // Of its answer: RequestVerdict::headers.

@@ -17,7 +17,8 @@
 //      host.on_progress() when some of it has gone. queued_bytes() counts that rest.
 //   4. close(), a hang-up and bytes that make no sense end in host.on_closed(), once.
 //   5. hand_over(): what another afdd needs to go on with the connection; while is_leaving() holds,
-//      what is new is kept for that one.
+//      what is new is kept for that one. There FrontEnd::adopt() makes a session of it, and gives
+//      it to host.adopt_handed().
 //   6. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
 //   7. Its options in a file of their own, as daemon/options/http_options.cc; daemon/afdd/doors.cc
@@ -97,11 +98,14 @@ class ClientSession {
     virtual void stay() {}
 };
 
-// Whom sessions talk to: the gateway. It owns them from adopt() on, and outlives them.
+// Whom sessions talk to: the gateway. It owns them once it has adopted them, and outlives them.
 class SessionHost {
   public:
     virtual ~SessionHost() = default;
     virtual void adopt(std::unique_ptr<ClientSession> session) = 0;
+    // One that another afdd has let in and handed over: no limit of connections keeps it out.
+    // REQUIRES: it has the bytes that came with it.
+    virtual void adopt_handed(std::unique_ptr<ClientSession> session) = 0;
 
     virtual void on_request(ClientSession& client, const client::Request& request) = 0;
     // The session is about to close because of what its client did: for the log.

@@ -23,6 +23,9 @@ struct NotingHost final : SessionHost {
     void adopt(std::unique_ptr<ClientSession> session) override {
         sessions.push_back(std::move(session));
     }
+    void adopt_handed(std::unique_ptr<ClientSession> session) override {
+        adopt(std::move(session));
+    }
     void on_request(ClientSession&, const client::Request& request) override {
         heard.push_back(request.request_id());
         if (request.has_generate()) text = request.generate().text();

@@ -6,7 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "daemon/http/http_form.h"
+#include "daemon/http/http_front_end.h"
 #include "tests/daemon/gateway/noting_heir.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
@@ -30,28 +33,24 @@ class HttpDepartureTest : public HttpSessionTest {
             loop_, config_, model, std::vector<TraceSource>(), next_instance_, next_instance_);
         next_gateway_->on_attention_ready(0, 1 << 20);
         next_instance_.state = "ready";
+        auto door = HttpFrontEnd::open(
+            loop_, parse_listen_address("127.0.0.1:0").value(), *next_gateway_, services_);
+        EXPECT_TRUE(door.ok());
+        next_door_ = std::move(door).value();
     }
 
     void expect_handed(size_t count) {
         EXPECT_TRUE(run_until(loop_, [&] { return heir_.connections.size() == count; }))
             << heir_.connections.size();
     }
-    void go_on_with(HandedConnection& connection) {
-        auto session = std::make_unique<HttpSession>(loop_,
-                                                     std::move(connection.socket),
-                                                     ClientIdentity{"http", "test"},
-                                                     *next_gateway_,
-                                                     services_);
-        HttpSession& opened = *session;
-        next_gateway_->adopt(std::move(session));
-        opened.begin_with(connection.unread, connection.unsent);
-    }
+    void go_on_with(HandedConnection& connection) { next_door_->adopt(std::move(connection)); }
 
     static constexpr const char* kAsked = R"({"prompt":"abc","max_tokens":2})";
 
     NotingHeir heir_;
     ScriptedInstance next_instance_;
     std::unique_ptr<Gateway> next_gateway_;
+    std::unique_ptr<FrontEnd> next_door_;
 };
 
 TEST_F(HttpDepartureTest, ARequestThatRunsEndsHereAndTheOneBehindItThere) {
@@ -108,6 +107,32 @@ TEST_F(HttpDepartureTest, WhenItStaysWhatWaitedIsServed) {
     gateway_->stay();
     EXPECT_EQ(next(*client).status, 200);
     EXPECT_TRUE(heir_.connections.empty());
+}
+
+// Goal: an upgrade costs no client its connection or its answer, however full the next afdd is.
+// Method: an answer that its client has not read, handed to a gateway of one place, which another
+// request holds. Oracle: the whole answer, nothing behind it, and the connection goes on.
+TEST_F(HttpDepartureTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
+    const auto client = connect(4096);
+    client->post(kCompletions,
+                 R"({"prompt":"a","max_tokens":4000,"logprobs":0,"return_token_ids":true})");
+    const uint64_t id = next_admitted();
+    say(id, std::string(4000, 'x'));
+    end(id);
+    gateway_->leave_to(heir_);
+    expect_handed(1);
+    ASSERT_FALSE(heir_.connections[0].unsent.empty()) << "all is sent: this tests nothing";
+    next_gateway_->limit_connections(1);
+    HttpClient holder(loop_, *next_gateway_, services_);
+    holder.post(kCompletions, kAsked);
+    ASSERT_TRUE(run_until(loop_, [&] { return next_gateway_->num_in_flight() == 1; }));
+    go_on_with(heir_.connections[0]);
+    const auto body = nlohmann::json::parse(next(*client).body);
+    EXPECT_EQ(body["choices"][0]["token_ids"].size(), 4000U);
+    client->get("/v1/models");
+    EXPECT_EQ(next(*client).status, 200);
+    EXPECT_EQ(client->in, "");
+    EXPECT_FALSE(client->is_closed);
 }
 
 // Oracle: what a connection reads here from the start of the stream, before it is given away.

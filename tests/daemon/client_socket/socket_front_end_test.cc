@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/client_socket/socket_front_end.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/daemon/gateway/gateway_fixture.h"
+#include "tests/daemon/gateway/noting_heir.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+namespace {
+
+using SocketFrontEndTest = GatewayTest;
+
+client::Request ask_status(uint64_t request_id) {
+    client::Request request;
+    request.set_request_id(request_id);
+    request.mutable_status();
+    return request;
+}
+
+// Goal: an upgrade costs no client its connection, however full the next afdd is. Method: a
+// connection in the middle of a frame that its client has not read, handed to a gateway of one
+// place, which a request holds. Oracle: the client reads every answer once, and is served on.
+TEST_F(SocketFrontEndTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
+    constexpr uint64_t kAnswers = 300;
+    TestClient client(loop_, *gateway_, nullptr, 4096);
+    for (uint64_t id = 1; id <= kAnswers; ++id) {
+        client.send(ask_status(id));
+        run_for(loop_, 1, [] { return false; });
+    }
+    NotingHeir heir;
+    gateway_->leave_to(heir);
+    ASSERT_TRUE(run_until(loop_, [&] { return heir.connections.size() == 1; }));
+    ASSERT_FALSE(heir.connections[0].unsent.empty()) << "all is sent: this tests nothing";
+
+    ServedModel model;
+    model.vocab_size = kByteVocabulary;
+    model.context_length = 4096;
+    model.tokenizer = &tokenizer_;
+    ScriptedInstance instance;
+    Gateway next(loop_, config_, model, std::vector<TraceSource>(), instance, instance);
+    next.on_attention_ready(0, 1024);
+    next.limit_connections(1);
+    TestClient holder(loop_, next);
+    holder.send(generate(1, "abc", 2));
+    ASSERT_TRUE(run_until(loop_, [&] { return next.num_in_flight() == 1; }));
+    const test::TemporaryDirectory directory;
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
+    const auto door = SocketFrontEnd::open(loop_, directory.path("a.sock"), next, budget);
+    ASSERT_TRUE(door.ok()) << door.error().message;
+    door.value()->adopt(std::move(heir.connections[0]));
+    client.send(ask_status(kAnswers + 1));
+    EXPECT_TRUE(run_until(loop_, [&] {
+        client.receive();
+        return client.answers.size() == kAnswers + 1 || client.is_closed;
+    }));
+    ASSERT_EQ(client.answers.size(), kAnswers + 1);
+    for (uint64_t id = 1; id <= kAnswers + 1; ++id) {
+        EXPECT_EQ(client.answers[id - 1].request_id(), id);
+        EXPECT_TRUE(client.answers[id - 1].has_status()) << id;
+    }
+    EXPECT_FALSE(client.is_closed);
+
+    // Whoever is let in only now finds no place.
+    TestClient late(loop_, next);
+    EXPECT_TRUE(run_until(loop_, [&] {
+        late.receive();
+        return late.is_closed;
+    }));
+}
+
+}  // namespace
+}  // namespace afd::daemon
