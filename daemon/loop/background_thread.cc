@@ -17,7 +17,7 @@ namespace afd::daemon {
 
 struct BackgroundThread::Entry {
     std::function<void()> work;
-    std::function<void()> done;
+    std::function<void()> done;  // Of the loop's thread alone.
     bool is_wanted = true;
 };
 
@@ -43,7 +43,6 @@ void BackgroundThread::Shared::serve() {
         if (is_ending) return;
         const std::shared_ptr<Entry> entry = std::move(waiting.front());
         waiting.pop_front();
-        if (!entry->is_wanted) continue;
         lock.unlock();
         entry->work();
         // What it holds may be large.
@@ -59,8 +58,13 @@ BackgroundThread::Job::Job(std::shared_ptr<Shared> shared, std::shared_ptr<Entry
     : shared_(std::move(shared)), entry_(std::move(entry)) {}
 
 BackgroundThread::Job::~Job() {
+    // What they own may be much: it is let go of outside of the lock.
+    std::function<void()> work;
+    const std::function<void()> done = std::move(entry_->done);
     const std::lock_guard lock(shared_->mutex);
     entry_->is_wanted = false;
+    // Else the thread has it, and lets go of it when it is done.
+    if (std::erase(shared_->waiting, entry_) > 0) work = std::move(entry_->work);
 }
 
 BackgroundThread::BackgroundThread(EventLoop& loop, End end)

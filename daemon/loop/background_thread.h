@@ -23,7 +23,7 @@ class BackgroundThread {
 
   public:
     // A job as who asked for it holds it. Once it is destroyed `done` is not called, and work that
-    // has not begun does not begin.
+    // has not begun does not begin: what it owns is gone with the job.
     class Job {
       public:
         ~Job();

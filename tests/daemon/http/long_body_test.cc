@@ -132,7 +132,10 @@ TEST_F(LongBodyTest, ClientThatIsGoneLeavesNothingBehind) {
         const auto other = connect();
         other->get("/v1/models");
         EXPECT_EQ(next(*other).status, 200);
+        EXPECT_EQ(services_->model_of_thread.use_count(), 2) << "the body waits to be read";
     }
+    // Also while the thread is busy with something else.
+    EXPECT_TRUE(run_until(loop_, [&] { return services_->model_of_thread.use_count() == 1; }));
     const auto last = connect();
     last->post(kCompletions, ids_body(3000));
     thread_.release();

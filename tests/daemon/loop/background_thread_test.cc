@@ -70,6 +70,28 @@ TEST(BackgroundThread, DroppedJobsAreNotFollowed) {
     EXPECT_FALSE(has_waiting_begun);
 }
 
+// Goal: jobs that nobody waits for any more fill no memory while the thread is busy. Oracle: what
+// they own, before the thread gets to them.
+TEST(BackgroundThread, DroppedJobsOwnNothing) {
+    EventLoop loop;
+    BackgroundThread thread(loop);
+    std::promise<void> held;
+    const auto blocker = thread.run([&] { held.get_future().wait(); }, [] {});
+    const auto of_work = std::make_shared<int>();
+    const auto of_done = std::make_shared<int>();
+    auto first = thread.run([of_work] {}, [of_done] { ADD_FAILURE(); });
+    auto second = thread.run([of_work] {}, [of_done] { ADD_FAILURE(); });
+    bool is_followed = false;
+    const auto kept = thread.run([] {}, [&] { is_followed = true; });
+    EXPECT_EQ(of_work.use_count(), 3);
+    first.reset();
+    second.reset();
+    EXPECT_EQ(of_work.use_count(), 1);
+    EXPECT_EQ(of_done.use_count(), 1);
+    held.set_value();
+    EXPECT_TRUE(run_until(loop, [&] { return is_followed; }));
+}
+
 // Goal: a name server that does not answer holds nobody's end up. Method: work that is held until
 // the thread's owner is gone; with kWait this would hang.
 TEST(BackgroundThread, LeavesWorkThatTakesLong) {
