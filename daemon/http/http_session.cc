@@ -135,19 +135,8 @@ void HttpSession::give_up(const std::string& why) {
     flush();
 }
 
-void HttpSession::hold_input(size_t bytes) {
-    text_bytes_ += bytes;
-    ++num_texts_;
-}
-
-void HttpSession::release_input() {
-    if (--num_texts_ > 0) return;
-    text_bytes_ = 0;
-    if (is_open()) note_half_request();
-}
-
 void HttpSession::note_half_request() {
-    services_->budget->hold(*this, reader_.held_bytes() + body_bytes_ + text_bytes_);
+    services_->budget->hold(*this, reader_.held_bytes() + body_bytes_);
     if (!is_open() || is_busy() || is_ending_) return;
     // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
     // turn that took too long may leave nothing but half a request behind.

@@ -54,8 +54,6 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::string_view request_name() const override { return request_id_; }
     std::shared_ptr<const SessionForm> form() const override;
     void on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) override;
-    void hold_input(size_t bytes) override;
-    void release_input() override;
     void send(const client::Response& response) override;
     void flush() override;
     // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
@@ -150,13 +148,10 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     std::optional<HttpExchange> exchange_;         // The completion that is being answered.
     std::unique_ptr<BackgroundThread::Job> body_;  // A long body is being read.
     size_t body_bytes_ = 0;                        // Of that one.
-    // Of what it asked for, while the gateway has its text read: of each choice a copy.
-    size_t text_bytes_ = 0;
-    size_t num_texts_ = 0;
-    uint64_t num_received_ = 0;      // Events that who resumes has.
-    uint64_t asked_id_ = 0;          // What ask() waits for; 0: nothing.
-    client::Response asked_;         // What it has heard.
-    std::vector<uint64_t> cancels_;  // Generates whose answers nobody waits for.
+    uint64_t num_received_ = 0;                    // Events that who resumes has.
+    uint64_t asked_id_ = 0;                        // What ask() waits for; 0: nothing.
+    client::Response asked_;                       // What it has heard.
+    std::vector<uint64_t> cancels_;                // Generates whose answers nobody waits for.
     uint64_t next_id_ = 1;
     std::string events_;  // Of one Response.
     std::unique_ptr<FdWatcher> watcher_;

@@ -5,7 +5,8 @@
 // TextThread does it. Then they go on as if the client had sent the ids.
 //
 // A session has its input held meanwhile, so its requests keep their order, and what waits here is
-// one request of each connection (of HTTP those of one body), which the InputBudget counts.
+// one request of each connection, which the InputBudget counts. HTTP sends ids: its bodies are read
+// by the thread as a whole.
 
 #include <cstdint>
 #include <functional>

@@ -68,9 +68,9 @@ class ClientSession {
     virtual void on_resumed(uint64_t /*request_id*/,
                             const std::shared_ptr<const SessionForm>& /*form*/) {}
 
-    // The request that on_request() brings now is being read elsewhere, `bytes` of text of it:
-    // a session that brings several at once brings no further one until release_input(), which
-    // comes within no call of the session's.
+    // The request that on_request() brings now is being read elsewhere, `bytes` of text of it: the
+    // session brings no further one until release_input(), which comes within no call of the
+    // session's.
     virtual void hold_input(size_t /*bytes*/) {}
     virtual void release_input() {}
 

@@ -271,10 +271,13 @@ void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate&
     }
 }
 
-// Ids instead of a text, to which the gateway would add what a prompt begins with.
-std::optional<ApiError> make_bare(client::Generate& prompt, const ApiModel& model) {
-    if (!prompt.has_text()) return std::nullopt;
-    ApiResult<std::vector<uint32_t>> ids = encode_prompt(prompt.text(), false, model);
+// Ids instead of a text: the gateway would read it again for each choice. Without a tokenizer it is
+// refused there.
+std::optional<ApiError> encode_text(client::Generate& prompt,
+                                    bool adds_special,
+                                    const ApiModel& model) {
+    if (!prompt.has_text() || model.tokenizer == nullptr) return std::nullopt;
+    ApiResult<std::vector<uint32_t>> ids = encode_prompt(prompt.text(), adds_special, model);
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     const auto& read = std::get<std::vector<uint32_t>>(ids);
     prompt.mutable_token_ids()->mutable_ids()->Assign(read.begin(), read.end());
@@ -379,9 +382,7 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
         if (call.has_echo) {
             call.echoes.push_back(text_of_prompt(prompt, base.keep_special_tokens(), model));
         }
-        if (!adds_special) {
-            if (auto error = make_bare(prompt, model)) return *std::move(error);
-        }
+        if (auto error = encode_text(prompt, adds_special, model)) return *std::move(error);
         prompt.MergeFrom(base);
     }
     return call;

@@ -23,8 +23,9 @@ struct GenerationCall {
     static constexpr uint32_t kChoicesMax = 256;
 
     bool is_chat = false;
-    model::OutputSyntax output = {};             // Of a chat: how what it says is told apart.
-    std::vector<client::Generate> prompts = {};  // One for all choices of a prompt.
+    model::OutputSyntax output = {};  // Of a chat: how what it says is told apart.
+    // One for all choices of a prompt, which is token ids where the model has a tokenizer.
+    std::vector<client::Generate> prompts = {};
     bool has_echo = false;
     std::vector<std::string> echoes = {};  // The prompts' texts, with has_echo; else empty.
     uint32_t num_choices = 1;              // Of each prompt.

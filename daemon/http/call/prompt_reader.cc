@@ -90,14 +90,18 @@ ApiResult<std::vector<uint32_t>> encode_prompt(const std::string& text,
     if (model.tokenizer == nullptr) {
         return bad_field("prompt", "this model has no tokenizer: send the prompt as token ids");
     }
-    if (model.tokenizer->tokens_min(text) > model.context_length) {
-        return ApiError{.status = 400,
-                        .code = "context_length_exceeded",
-                        .param = "prompt",
-                        .message = fmt::format("the prompt has {} bytes, which are more than the "
-                                               "{} tokens of the model's context",
-                                               text.size(),
-                                               model.context_length)};
+    // Before the text is looked at in any other way: encoding costs some hundred times as much.
+    const uint64_t tokens_min = model.tokenizer->tokens_min(text);
+    if (tokens_min > model.context_length) {
+        return ApiError{
+            .status = 400,
+            .code = "context_length_exceeded",
+            .param = "prompt",
+            .message = fmt::format("the prompt has {} bytes, which are at least {} tokens: at most "
+                                   "{} fit, the context length of the model; send a shorter prompt",
+                                   text.size(),
+                                   tokens_min,
+                                   model.context_length)};
     }
     Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
     if (!encoded.ok()) return bad_field("prompt", encoded.error().message);

@@ -56,7 +56,7 @@ TEST_F(GenerationCallTest, HasTheDefaultsOfTheApi) {
     const GenerationCall call = read(R"({"prompt":"a"})");
     ASSERT_EQ(call.prompts.size(), 1U);
     const client::Generate& wish = call.prompts[0];
-    EXPECT_EQ(wish.text(), "a");
+    EXPECT_THAT(wish.token_ids().ids(), ElementsAre('a'));
     EXPECT_EQ(wish.max_tokens(), 16U);
     EXPECT_EQ(wish.sampling().temperature(), 1.0F);
     EXPECT_FALSE(wish.sampling().has_seed());
@@ -177,7 +177,7 @@ TEST_F(GenerationCallTest, KeepsTheDigitsOfLongIntegersInASchema) {
 }
 
 TEST_F(GenerationCallTest, TakesEveryFormOfPrompt) {
-    EXPECT_EQ(read(R"({"prompt":["a","b"]})").prompts[1].text(), "b");
+    EXPECT_THAT(read(R"({"prompt":["a","b"]})").prompts[1].token_ids().ids(), ElementsAre('b'));
     EXPECT_THAT(read(R"({"prompt":[[1],[2,3]]})").prompts[1].token_ids().ids(), ElementsAre(2, 3));
     EXPECT_THAT(read(R"({"prompt":["a",[2]]})").prompts[1].token_ids().ids(), ElementsAre(2));
     EXPECT_EQ(with(R"("stop":"end")").prompts[0].stop(0), "end");
@@ -307,22 +307,24 @@ TEST_F(GenerationCallTest, TakesIntegersThatAreWrittenAsFractions) {
     EXPECT_EQ(with(R"("seed":-3.0)").prompts[0].sampling().seed(), UINT64_MAX - 2);
 }
 
-TEST_F(GenerationCallTest, TextWithoutSpecialTokensGoesOnAsItsIds) {
+TEST_F(GenerationCallTest, TextGoesOnAsItsIds) {
     const GenerationCall call = read(R"({"prompt":["hi",[7]],"add_special_tokens":false})");
     ASSERT_EQ(call.prompts.size(), 2U);
     ASSERT_TRUE(call.prompts[0].has_token_ids());
     EXPECT_THAT(call.prompts[0].token_ids().ids(), ElementsAre('h', 'i'));
     EXPECT_THAT(call.prompts[1].token_ids().ids(), ElementsAre(7));
-    EXPECT_TRUE(with(R"("add_special_tokens":true)").prompts[0].has_text());
     EXPECT_THAT(read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})").echoes,
                 ElementsAre("hi"));
     EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true})").echoes, ElementsAre("h"));
     EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true,"skip_special_tokens":false})").echoes,
                 ElementsAre("h<|end|>"));
-    const ApiError error =
-        refusal(R"({"prompt":")" + std::string(5000, 'a') + R"(","add_special_tokens":false})");
-    EXPECT_EQ(error.code, "context_length_exceeded");
-    EXPECT_EQ(error.param, "prompt");
+    const std::string text = R"({"prompt":")" + std::string(5000, 'a') + '"';
+    for (const std::string& body : {text + '}', text + R"(,"add_special_tokens":false})"}) {
+        const ApiError error = refusal(body);
+        EXPECT_EQ(error.code, "context_length_exceeded");
+        EXPECT_EQ(error.param, "prompt");
+        EXPECT_THAT(error.message, HasSubstr("at most 4096 fit, the context length of the model"));
+    }
 }
 
 // Goal: the schema goes on as it was written, the order of its members with it: the answer has it.

@@ -68,7 +68,7 @@ TEST_F(LongBodyTest, OthersAreAnsweredWhileOneIsRead) {
     EXPECT_EQ(json::parse(next(*client).body)["tokens"], json({97, 98})) << "what was behind it";
 }
 
-// Its body is read by the thread, and then, as the gateway's work, its text.
+// Its body is read by the thread, and its text with it.
 TEST_F(LongBodyTest, LongTextOfACompletion) {
     thread_.release();
     const auto client = connect();
@@ -81,6 +81,26 @@ TEST_F(LongBodyTest, LongTextOfACompletion) {
     EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 6000);
     client->get("/v1/models");
     EXPECT_EQ(next(*client).status, 200) << "the connection goes on";
+}
+
+// Goal: however many texts a call has, and choices of each, the loop reads none of them. Method: a
+// loop's tokenizer to which every text is too much. Oracle: each text is a prompt, and counts once.
+TEST_F(LongBodyTest, ManyShortTextsOfACompletion) {
+    tokenizer_ = make_byte_tokenizer(doubling_normalizer());
+    thread_.release();
+    json body = {{"max_tokens", 1}, {"n", 2}, {"prompt", json::array()}};
+    for (int i = 0; i < 4; ++i) body["prompt"].push_back(std::string(1500, 'a'));
+    const auto client = connect();
+    client->post(kCompletions, body.dump());
+    for (int i = 0; i < 8; ++i) {
+        const uint64_t id = next_admitted();
+        say(id, "x");
+        end(id);
+    }
+    const Answer answer = next(*client);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(json::parse(answer.body)["choices"].size(), 8U);
+    EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 6000);
 }
 
 // Goal: a stream says by which id it is resumed also when its prompt is read elsewhere. Oracle: the
