@@ -118,19 +118,28 @@ void HttpSession::end_with(const ApiError& error) {
     reader_.clear();
     services_->budget->hold(*this, 0);
     timer_.stop();
-    request_id_ = request_id_of({});
-    page_headers_.clear();
-    frame_ = {.closes = true};
+    if (begun_) {
+        frame_.closes = true;
+    } else {
+        request_id_ = request_id_of({});
+        page_headers_.clear();
+        frame_ = {.closes = true};
+    }
     respond(HttpResponse::of(error));
 }
 
 void HttpSession::give_up(const std::string& why) {
-    // What lies behind a request that is being answered cannot be answered.
-    if (is_busy() || !is_written()) {
+    // Half an answer does not become another one.
+    if (!is_written() || (exchange_ && exchange_->has_head())) {
         host_.on_refused(*this, why);
         close();
         return;
     }
+    // What is being read, or waits for its first token, is what is answered. The end of the
+    // connection, which follows, cancels the rest of it.
+    body_.reset();
+    body_bytes_ = 0;
+    exchange_.reset();
     refuse({.status = 503, .code = "overloaded", .message = why, .retry_after_s = 1});
     flush();
 }

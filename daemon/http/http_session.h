@@ -12,7 +12,7 @@
 // before it has an HTTP status; what fails later is an event, and the end of the connection. That
 // of a resumable stream waits only until there is an id to tell. Bytes that are no HTTP, requests
 // that stay half sent, and what the InputBudget does not hold are answered with why, and cost only
-// this connection.
+// this connection; of an answer that has begun its end is all that can be said.
 
 #include <chrono>
 #include <memory>
@@ -81,7 +81,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void read();
     // What is read and can be served now; false: the rest waits for another turn.
     bool serve(TurnBudget& budget);
-    // Answers why, and ends the connection.
+    // Answers why, in the place of the request that is being answered or of the next one, and ends
+    // the connection. REQUIRES: !is_busy(), and nothing of that answer is sent.
     void refuse(const ApiError& error);
     void end_with(const ApiError& error);
     void give_up(const std::string& why) override;
@@ -144,7 +145,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     // Of the request that is being answered, for metrics.
     std::string method_;
     std::string_view handler_ = kNoHandler;
-    std::optional<std::chrono::steady_clock::time_point> begun_;
+    std::optional<std::chrono::steady_clock::time_point> begun_;  // None: none is answered.
     std::optional<HttpExchange> exchange_;         // The completion that is being answered.
     std::unique_ptr<BackgroundThread::Job> body_;  // A long body is being read.
     size_t body_bytes_ = 0;                        // Of that one.

@@ -164,24 +164,71 @@ TEST_F(LongBodyTest, ClientThatIsGoneLeavesNothingBehind) {
     EXPECT_FALSE(instance_.has_next());
 }
 
-// Goal: what waits to be read counts, however often it is asked for. Method: a text of a tenth of
-// what all connections may hold, for 16 choices. Oracle: that connection alone is given up.
-TEST_F(LongBodyTest, TextsThatWaitToBeReadAreBounded) {
-    const auto small = connect();
-    small->post(kCompletions, json{{"prompt", std::string(6000, 'y')}, {"max_tokens", 1}}.dump());
+// Goal: bodies that wait to be read are bounded, and who pays hears why. Method: bodies of which
+// one alone is within what all connections may hold. Oracle: the largest is answered, and the
+// others as if it had never come; nothing of it goes on.
+TEST_F(LongBodyTest, BodiesThatWaitToBeReadAreBounded) {
+    services_->budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = 100'000, .timeout_ms = 60'000});
     const auto client = connect();
     client->post(kCompletions,
-                 json{{"prompt", std::string(100'000, 'z')}, {"max_tokens", 1}, {"n", 16}}.dump());
+                 json{{"prompt", std::string(90'000, 'z')}, {"max_tokens", 1}}.dump(),
+                 "X-Request-Id: the-large-one\r\n");
+    ASSERT_TRUE(run_until(loop_, [&] { return services_->budget->bytes() > 90'000; }));
+    const auto small = connect();
+    small->post(kCompletions, json{{"prompt", std::string(12'000, 'y')}, {"max_tokens", 1}}.dump());
+    const Answer refusal = next(*client);
+    EXPECT_EQ(refusal.status, 503);
+    EXPECT_EQ(HttpClient::header(refusal, "Retry-After"), "1");
+    EXPECT_EQ(HttpClient::header(refusal, "X-Request-Id"), "the-large-one");
+    EXPECT_THAT(refusal.body, HasSubstr("(input_buffer_kib)"));
+    EXPECT_THAT(refusal.body, HasSubstr(R"("code":"overloaded")"));
+    expect_closed(*client);
     thread_.release();
-    EXPECT_TRUE(run_until(loop_, [&] {
-        client->receive();
-        return client->is_closed;
-    }));
     const uint64_t id = next_admitted();
     say(id, "x");
     end(id);
     EXPECT_EQ(next(*small).status, 200);
     EXPECT_EQ(services_->budget->bytes(), 0U);
+    EXPECT_FALSE(instance_.has_next());
+}
+
+// A body near the limit of one, for many choices: it counts once.
+TEST_F(LongBodyTest, ManyChoicesOfALongText) {
+    services_->budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = 16'000, .timeout_ms = 60'000});
+    const auto client = connect();
+    client->post(kCompletions,
+                 json{{"prompt", std::string(12'000, 'z')}, {"max_tokens", 1}, {"n", 8}}.dump());
+    run_for(loop_, 20, [] { return false; });
+    thread_.release();
+    for (int i = 0; i < 8; ++i) {
+        const uint64_t id = next_admitted();
+        say(id, "x");
+        end(id);
+    }
+    EXPECT_EQ(next(*client).status, 200);
+}
+
+// Goal: also while it is generated, what a client sends ahead is bounded, and it hears why. Oracle:
+// the answer before the first token, and the end of the stream behind it.
+TEST_F(LongBodyTest, WhatIsSentAheadIsBounded) {
+    services_->budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = 10'000, .timeout_ms = 60'000});
+    for (const bool has_begun : {false, true}) {
+        const auto client = connect();
+        client->post(kCompletions, R"({"prompt":"a","max_tokens":9,"stream":true})");
+        const uint64_t id = next_admitted();
+        if (has_begun) say(id, "x");
+        client->send(HttpClient::post_bytes("/tokenize", std::string(20'000, ' ')));
+        expect_closed(*client);
+        EXPECT_THAT(client->in, testing::StartsWith(has_begun ? "HTTP/1.1 200" : "HTTP/1.1 503"));
+        EXPECT_THAT(client->in, testing::Not(HasSubstr("[DONE]")));
+        ASSERT_TRUE(run_until(loop_, [&] { return instance_.has_next(); }));
+        EXPECT_EQ(instance_.next().second.cancel().sequence_id(), id);
+        end(id);
+        EXPECT_EQ(gateway_->num_in_flight(), 0U);
+    }
 }
 
 TEST_F(LongBodyTest, ErrorsNameTheField) {
