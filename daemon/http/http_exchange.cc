@@ -8,18 +8,34 @@
 
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/http/message/ignored_params.h"
+#include "daemon/program/version.h"
 
 namespace afd::daemon {
 
 namespace {
 
-std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
-                                          const std::string& id,
-                                          int64_t created) {
-    AnswerForm form{call, id, created};
+AnswerHead head_of(const GenerationCall& call, const ApiModel& model) {
+    return {
+        .id = fmt::format(
+            "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random()),
+        .created = std::time(nullptr),
+        .model = model.id,
+        .system_fingerprint = fmt::format("afd-{}", kVersion)};
+}
+
+std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call, const AnswerHead& head) {
+    AnswerForm form{call, head};
     // What was asked is not asked again; it may be large.
-    for (client::Generate& prompt : form.call.prompts) prompt.Clear();
+    form.call.prompts = std::vector<client::Generate>(call.prompts.size());
     return std::make_shared<const AnswerForm>(std::move(form));
+}
+
+// An older afdd did not keep its names.
+AnswerHead head_of(const AnswerForm& form, const ApiModel& model) {
+    AnswerHead head = form.head;
+    if (head.model.empty()) head.model = model.id;
+    if (head.system_fingerprint.empty()) head.system_fingerprint = fmt::format("afd-{}", kVersion);
+    return head;
 }
 
 }  // namespace
@@ -27,14 +43,12 @@ std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call,
 HttpExchange HttpExchange::begun(GenerationCall call, const ApiModel& model, uint64_t first_id) {
     HttpExchange exchange(first_id);
     add_ignored_params(call.ignored, exchange.headers_);
-    const std::string id = fmt::format(
-        "{}-{:016x}{:016x}", call.is_chat ? "chatcmpl" : "cmpl", draw_random(), draw_random());
-    const int64_t created = std::time(nullptr);
+    const AnswerHead head = head_of(call, model);
     if (call.resumable_ms > 0) {
-        exchange.form_ = form_of(call, id, created);
+        exchange.form_ = form_of(call, head);
         exchange.numbers_.emplace(0);
     }
-    exchange.answer_ = std::make_unique<GenerationAnswer>(std::move(call), model, id, created);
+    exchange.answer_ = std::make_unique<GenerationAnswer>(std::move(call), model, head);
     return exchange;
 }
 
@@ -53,8 +67,7 @@ HttpExchange HttpExchange::resumed(std::shared_ptr<const AnswerForm> form,
                                    const ApiModel& model,
                                    uint64_t request_id) {
     HttpExchange exchange(request_id);
-    exchange.answer_ =
-        std::make_unique<GenerationAnswer>(form->call, model, form->id, form->created);
+    exchange.answer_ = std::make_unique<GenerationAnswer>(form->call, model, head_of(*form, model));
     exchange.form_ = std::move(form);
     exchange.numbers_.emplace(num_received);
     exchange.is_resumed_ = true;

@@ -18,8 +18,10 @@ bool is_known(const handover::AnswerForm& form) {
 std::string HttpForm::text() const {
     const GenerationCall& call = answer_->call;
     handover::AnswerForm form;
-    form.set_id(answer_->id);
-    form.set_created(answer_->created);
+    form.set_id(answer_->head.id);
+    form.set_created(answer_->head.created);
+    form.set_model(answer_->head.model);
+    form.set_system_fingerprint(answer_->head.system_fingerprint);
     form.set_is_chat(call.is_chat);
     form.set_reasoning(static_cast<uint32_t>(call.output.reasoning));
     form.set_tools(static_cast<uint32_t>(call.output.tools));
@@ -44,8 +46,10 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
         return Error{Code::kDataLoss, "the form of the answer is not known here"};
     }
     AnswerForm answer;
-    answer.id = form.id();
-    answer.created = form.created();
+    answer.head = {.id = form.id(),
+                   .created = form.created(),
+                   .model = form.model(),
+                   .system_fingerprint = form.system_fingerprint()};
     GenerationCall& call = answer.call;
     call.is_chat = form.is_chat();
     call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),

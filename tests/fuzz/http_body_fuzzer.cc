@@ -50,7 +50,7 @@ void take(const ApiResult<GenerationCall>& result, const ApiModel& model) {
     for (const char c : ignored_header(call.ignored)) {
         AFD_ASSERT(c >= ' ' && c < 127, "byte %d in a header", c);
     }
-    const GenerationAnswer answer(call, model, "cmpl-1", 1);
+    const GenerationAnswer answer(call, model, {.id = "cmpl-1", .model = model.id});
     AFD_ASSERT(answer.num_choices() > 0 && answer.num_choices() <= GenerationCall::kChoicesMax,
                "%zu choices",
                answer.num_choices());

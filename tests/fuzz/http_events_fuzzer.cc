@@ -51,7 +51,7 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
 class Exercise {
   public:
     Exercise(GenerationCall call, const ApiModel& model)
-        : answer_(std::move(call), model, "chatcmpl-1", 1) {
+        : answer_(std::move(call), model, {.id = "chatcmpl-1", .model = model.id}) {
         ServedModel served;
         served.vocab_size = kByteVocabulary;
         served.context_length = 512;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "daemon/http/message/json_text.h"
-#include "daemon/program/version.h"
 #include "model/tokenizer/stream_decoder.h"
 #include "proto/check.h"
 
@@ -13,22 +12,19 @@ namespace afd::daemon {
 
 namespace {
 
-std::string head_of(const GenerationCall& call,
-                    const ApiModel& model,
-                    const std::string& id,
-                    int64_t created) {
+std::string text_of(const AnswerHead& told, const GenerationCall& call) {
     std::string head = R"({"id":)";
-    append_json_string(id, head);
+    append_json_string(told.id, head);
     head += R"(,"object":")";
     head += !call.is_chat    ? "text_completion"
             : call.is_stream ? "chat.completion.chunk"
                              : "chat.completion";
     head += R"(","created":)";
-    append_json_number(static_cast<uint64_t>(created), head);
+    append_json_number(static_cast<uint64_t>(told.created), head);
     head += R"(,"model":)";
-    append_json_string(model.id, head);
+    append_json_string(told.model, head);
     head += R"(,"system_fingerprint":)";
-    append_json_string("afd-" + std::string(kVersion), head);
+    append_json_string(told.system_fingerprint, head);
     return head + R"(,"choices":[)";
 }
 
@@ -72,16 +68,16 @@ std::string_view reason_of(const client::Finished& finished) {
 
 GenerationAnswer::GenerationAnswer(GenerationCall call,
                                    const ApiModel& model,
-                                   std::string id,
-                                   int64_t created)
+                                   const AnswerHead& head)
     : call_(std::move(call)),
       model_(model),
-      head_(head_of(call_, model, id, created)),
+      head_(text_of(head, call_)),
       num_open_(call_.prompts.size() * call_.num_choices) {
     for (size_t i = 0; i < num_open_; ++i) {
         Choice& choice = choices_.emplace_back(model, call_.is_chat);
         if (!call_.is_chat) continue;
-        const std::string call_id = "call_" + id.substr(id.find('-') + 1) + '-' + std::to_string(i);
+        const std::string call_id =
+            "call_" + head.id.substr(head.id.find('-') + 1) + '-' + std::to_string(i);
         choice.chat.emplace(call_.output, call_id, call_.is_stream, call_.ends_behind_call);
     }
 }

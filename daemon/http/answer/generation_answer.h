@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/http/answer/answer_form.h"
 #include "daemon/http/answer/chat_output.h"
 #include "daemon/http/answer/logprobs_text.h"
 #include "daemon/http/call/api_model.h"
@@ -26,8 +27,8 @@ namespace afd::daemon {
 
 class GenerationAnswer {
   public:
-    // `id`: of the answer, "cmpl-...". `created`: seconds since 1970. `model` outlives the object.
-    GenerationAnswer(GenerationCall call, const ApiModel& model, std::string id, int64_t created);
+    // `model` outlives the object.
+    GenerationAnswer(GenerationCall call, const ApiModel& model, const AnswerHead& head);
 
     const GenerationCall& call() const { return call_; }
     // Of all prompts: those of the first prompt, then those of the second.

@@ -8,8 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/http/http_exchange.h"
 #include "daemon/http/http_form.h"
 #include "daemon/http/http_front_end.h"
+#include "daemon/program/version.h"
 #include "tests/daemon/gateway/noting_heir.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
@@ -33,8 +35,9 @@ class HttpDepartureTest : public HttpSessionTest {
             loop_, config_, model, std::vector<TraceSource>(), next_instance_, next_instance_);
         next_gateway_->on_attention_ready(0, 1 << 20);
         next_instance_.state = "ready";
+        next_services_ = make_services({.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
         auto door = HttpFrontEnd::open(
-            loop_, parse_listen_address("127.0.0.1:0").value(), *next_gateway_, services_);
+            loop_, parse_listen_address("127.0.0.1:0").value(), *next_gateway_, next_services_);
         EXPECT_TRUE(door.ok());
         next_door_ = std::move(door).value();
     }
@@ -50,6 +53,7 @@ class HttpDepartureTest : public HttpSessionTest {
     NotingHeir heir_;
     ScriptedInstance next_instance_;
     std::unique_ptr<Gateway> next_gateway_;
+    std::shared_ptr<HttpServices> next_services_;
     std::unique_ptr<FrontEnd> next_door_;
 };
 
@@ -123,7 +127,7 @@ TEST_F(HttpDepartureTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
     expect_handed(1);
     ASSERT_FALSE(heir_.connections[0].unsent.empty()) << "all is sent: this tests nothing";
     next_gateway_->limit_connections(1);
-    HttpClient holder(loop_, *next_gateway_, services_);
+    HttpClient holder(loop_, *next_gateway_, next_services_);
     holder.post(kCompletions, kAsked);
     ASSERT_TRUE(run_until(loop_, [&] { return next_gateway_->num_in_flight() == 1; }));
     go_on_with(heir_.connections[0]);
@@ -135,7 +139,8 @@ TEST_F(HttpDepartureTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
     EXPECT_FALSE(client->is_closed);
 }
 
-// Oracle: what a connection reads here from the start of the stream, before it is given away.
+// Method: the next one serves the model under another name. Oracle: what a connection reads here
+// from the start of the stream, before it is given away.
 TEST_F(HttpDepartureTest, AStreamThatIsOverIsResumedThereWithTheSameEvents) {
     const auto first = connect();
     first->post(kCompletions,
@@ -155,6 +160,7 @@ TEST_F(HttpDepartureTest, AStreamThatIsOverIsResumedThereWithTheSameEvents) {
     EXPECT_THAT(expected, HasSubstr("[DONE]"));
     gateway_->leave_to(heir_);
     ASSERT_TRUE(run_until(loop_, [&] { return heir_.streams.size() == 1; }));
+    next_services_->model.id = "renamed";
     auto form = HttpForm::read(heir_.streams[0].form);
     ASSERT_TRUE(form.ok()) << form.error().message;
     next_gateway_->adopt(heir_.streams[0], std::move(form).value());
@@ -163,6 +169,31 @@ TEST_F(HttpDepartureTest, AStreamThatIsOverIsResumedThereWithTheSameEvents) {
     first->in.clear();
     first->get("/v1/resume/" + name, "");
     EXPECT_EQ(next(*first).body, expected);
+}
+
+// Goal: an upgrade changes no byte of a stream. Oracle: the last event of a stream that an afdd of
+// another version began; one of before these names were kept has those of today.
+TEST(HttpForm, KeepsTheNamesInEveryEvent) {
+    ApiModel model;
+    model.id = "renamed";
+    AnswerForm form{
+        .call = {.prompts = std::vector<client::Generate>(1), .include_usage = true},
+        .head = {
+            .id = "cmpl-1", .created = 17, .model = "tiny", .system_fingerprint = "afd-0.0.1"}};
+    for (const bool is_kept : {true, false}) {
+        if (!is_kept) form.head.model = form.head.system_fingerprint = "";
+        const auto read = HttpForm::read(HttpForm(std::make_shared<AnswerForm>(form)).text());
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        const auto& answer = dynamic_cast<const HttpForm&>(*read.value()).answer();
+        std::string events;
+        HttpExchange::resumed(answer, 0, model, 1).answer().append_last_events(events);
+        EXPECT_THAT(events,
+                    testing::StartsWith(R"(data: {"id":"cmpl-1","object":"text_completion",)"
+                                        R"("created":17,"model":")" +
+                                        std::string(is_kept ? "tiny" : "renamed") +
+                                        R"(","system_fingerprint":"afd-)" +
+                                        std::string(is_kept ? "0.0.1" : kVersion)));
+    }
 }
 
 TEST(HttpForm, OfAnUnknownProgramIsRefused) {
