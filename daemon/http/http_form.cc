@@ -26,7 +26,6 @@ std::string HttpForm::text() const {
     form.set_reasoning(static_cast<uint32_t>(call.output.reasoning));
     form.set_tools(static_cast<uint32_t>(call.output.tools));
     form.set_num_prompts(static_cast<uint32_t>(call.prompts.size()));
-    for (const std::string& echo : call.echoes) form.add_echoes(echo);
     form.set_num_choices(call.num_choices);
     form.set_is_stream(call.is_stream);
     form.set_include_usage(call.include_usage);
@@ -34,6 +33,7 @@ std::string HttpForm::text() const {
     form.set_has_logprobs(call.has_logprobs);
     form.set_top_logprobs(call.top_logprobs);
     form.set_return_token_ids(call.return_token_ids);
+    form.set_keeps_special(call.keeps_special);
     form.set_resumable_ms(call.resumable_ms);
     form.set_hides_output(call.hides_output);
     form.set_ends_behind_call(call.ends_behind_call);
@@ -55,7 +55,6 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),
                    static_cast<model::ToolSyntax>(form.tools())};
     call.prompts.resize(form.num_prompts());
-    call.echoes = {form.echoes().begin(), form.echoes().end()};
     call.num_choices = form.num_choices();
     call.is_stream = form.is_stream();
     call.include_usage = form.include_usage();
@@ -63,6 +62,7 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     call.has_logprobs = form.has_logprobs();
     call.top_logprobs = form.top_logprobs();
     call.return_token_ids = form.return_token_ids();
+    call.keeps_special = form.keeps_special();
     call.resumable_ms = form.resumable_ms();
     call.hides_output = form.hides_output();
     call.ends_behind_call = form.ends_behind_call();

@@ -33,7 +33,7 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
         call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 3U);
         if (call.output.reasoning > model::ReasoningSyntax::kStarted) call.output.reasoning = {};
     }
-    if (has(11) && !call.is_chat) call.echoes = {"a\xc3\xa9\n"};
+    if (has(11) && !call.is_chat) call.echoes = {{.text = "a\xc3\xa9\n"}};
     call.hides_output = has(12) && !call.echoes.empty();
     client::Generate& wish = call.prompts.emplace_back();
     for (uint32_t i = 0; i < kPromptTokens; ++i) wish.mutable_token_ids()->add_ids('a' + i);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "daemon/http/message/json_text.h"
-#include "model/tokenizer/stream_decoder.h"
 #include "proto/check.h"
 
 namespace afd::daemon {
@@ -66,6 +65,12 @@ std::string_view reason_of(const client::Finished& finished) {
 
 }  // namespace
 
+GenerationAnswer::Choice::Choice(const ApiModel& model, const GenerationCall& call)
+    : logprobs(model, call.is_chat) {
+    if (!call.has_logprobs || call.is_chat || model.tokenizer == nullptr) return;
+    decoder.emplace(*model.tokenizer, call.keeps_special);
+}
+
 GenerationAnswer::GenerationAnswer(GenerationCall call,
                                    const ApiModel& model,
                                    const AnswerHead& head)
@@ -74,7 +79,7 @@ GenerationAnswer::GenerationAnswer(GenerationCall call,
       head_(text_of(head, call_)),
       num_open_(call_.prompts.size() * call_.num_choices) {
     for (size_t i = 0; i < num_open_; ++i) {
-        Choice& choice = choices_.emplace_back(model, call_.is_chat);
+        Choice& choice = choices_.emplace_back(model, call_);
         if (!call_.is_chat) continue;
         const std::string call_id =
             "call_" + head.id.substr(head.id.find('-') + 1) + '-' + std::to_string(i);
@@ -157,9 +162,10 @@ void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
     for (int i = 0; call_.has_logprobs && i < chunk.logprobs_size(); ++i) {
         std::vector<LogprobsText::Alternative> top;
         if (i < chunk.top_logprobs_size()) top = alternatives_of(chunk.top_logprobs(i));
-        choice.logprobs.add(chunk.token_ids(i), chunk.logprobs(i), choice.num_characters, top);
+        const uint32_t id = chunk.token_ids(i);
+        choice.logprobs.add(id, chunk.logprobs(i), choice.num_characters, top);
+        if (choice.decoder) choice.num_characters += num_characters(choice.decoder->append(id));
     }
-    choice.num_characters += call_.has_logprobs ? num_characters(chunk.text()) : 0;
     const auto& ids = chunk.token_ids();
     if (call_.return_token_ids) {
         choice.token_ids.insert(choice.token_ids.end(), ids.begin(), ids.end());
@@ -218,16 +224,18 @@ void GenerationAnswer::begin(size_t index, std::string& events) {
     }
     if (call_.echoes.empty()) return;
     if (call_.has_logprobs) add_prompt_logprobs(index);
-    const std::string& echo = call_.echoes[index / call_.num_choices];
+    const std::string& echo = call_.echoes[index / call_.num_choices].text;
     choice.num_characters = num_characters(echo);
     append_text(index, echo, events);
 }
 
 void GenerationAnswer::add_prompt_logprobs(size_t index) {
     Choice& choice = choices_[index];
+    const GenerationCall::Echo& echo = call_.echoes[index / call_.num_choices];
+    const size_t num_behind = choice.prompt_ids.size() - echo.num_added_behind;
     uint64_t offset = 0;
     std::optional<model::StreamDecoder> decoder;
-    if (model_.tokenizer != nullptr) decoder.emplace(*model_.tokenizer);
+    if (model_.tokenizer != nullptr) decoder.emplace(*model_.tokenizer, echo.keeps_special);
     for (size_t i = 0; i < choice.prompt_ids.size(); ++i) {
         // The first token has none before it, hence no log probability.
         std::optional<float> logprob;
@@ -237,7 +245,8 @@ void GenerationAnswer::add_prompt_logprobs(size_t index) {
             top = alternatives_of(choice.prompt_top[i - 1]);
         }
         choice.logprobs.add(choice.prompt_ids[i], logprob, offset, top);
-        if (decoder) offset += num_characters(decoder->append(choice.prompt_ids[i]));
+        const bool is_said = i >= echo.num_added_before && i < num_behind;
+        if (decoder && is_said) offset += num_characters(decoder->append(choice.prompt_ids[i]));
     }
     choice.prompt_top = {};
 }

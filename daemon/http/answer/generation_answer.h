@@ -21,6 +21,7 @@
 #include "daemon/http/call/api_model.h"
 #include "daemon/http/call/generation_call.h"
 #include "daemon/http/message/api_error.h"
+#include "model/tokenizer/stream_decoder.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {
@@ -55,14 +56,17 @@ class GenerationAnswer {
 
   private:
     struct Choice {
-        Choice(const ApiModel& model, bool is_chat) : logprobs(model, is_chat) {}
+        Choice(const ApiModel& model, const GenerationCall& call);
 
         bool is_cut() const { return chat && chat->is_over(); }
 
         std::string text;                // Not of a stream or a chat.
         std::optional<ChatOutput> chat;  // Of a chat.
+        // Of the echo and the tokens so far, with those that are not said yet or never, as behind
+        // a stop string.
         uint64_t num_characters = 0;
-        LogprobsText logprobs;  // Of the next event, or of all.
+        std::optional<model::StreamDecoder> decoder;  // Of those tokens, where they are counted.
+        LogprobsText logprobs;                        // Of the next event, or of all.
         std::vector<float> prompt_logprobs;
         std::vector<client::TopLogprobs> prompt_top;  // Of each of them, if asked for.
         std::vector<uint32_t> prompt_ids;

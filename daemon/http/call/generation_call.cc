@@ -240,6 +240,7 @@ void read_completion_form(FieldReader& fields, GenerationCall& call, client::Gen
     // A log probability stands beside the text of its token.
     base.set_return_token_ids(call.return_token_ids || call.has_logprobs);
     call.has_echo = echo;
+    call.keeps_special = base.keep_special_tokens();
 }
 
 void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
@@ -269,6 +270,20 @@ void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate&
             fields.fail(unsupported_field("modalities", "modalities: only text is served"));
         }
     }
+}
+
+GenerationCall::Echo echo_of(const client::Generate& prompt,
+                             bool adds_special,
+                             bool keeps_special,
+                             const ApiModel& model) {
+    GenerationCall::Echo echo{.text = text_of_prompt(prompt, keeps_special, model),
+                              .is_literal = prompt.has_text(),
+                              .keeps_special = keeps_special || prompt.has_text()};
+    if (adds_special && echo.is_literal && model.tokenizer != nullptr) {
+        echo.num_added_before = model.tokenizer->prompt_start().size();
+        echo.num_added_behind = model.tokenizer->prompt_end().size();
+    }
+    return echo;
 }
 
 // Ids instead of a text: the gateway would read it again for each choice. Without a tokenizer it is
@@ -380,7 +395,7 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     if (fields.error()) return *fields.error();
     for (client::Generate& prompt : call.prompts) {
         if (call.has_echo) {
-            call.echoes.push_back(text_of_prompt(prompt, base.keep_special_tokens(), model));
+            call.echoes.push_back(echo_of(prompt, adds_special, base.keep_special_tokens(), model));
         }
         if (auto error = encode_text(prompt, adds_special, model)) return *std::move(error);
         prompt.MergeFrom(base);

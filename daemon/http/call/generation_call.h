@@ -22,20 +22,32 @@ struct GenerationCall {
     // Prompts and choices of one call together.
     static constexpr uint32_t kChoicesMax = 256;
 
+    // The text of a prompt, as it is said before the output.
+    struct Echo {
+        std::string text = {};
+        // It is what the client sent, special tokens with it; of the ids that it became, so many in
+        // front and behind were added.
+        bool is_literal = false;
+        bool keeps_special = false;  // They are in `text`.
+        size_t num_added_before = 0;
+        size_t num_added_behind = 0;
+    };
+
     bool is_chat = false;
     model::OutputSyntax output = {};  // Of a chat: how what it says is told apart.
     // One for all choices of a prompt, which is token ids where the model has a tokenizer.
     std::vector<client::Generate> prompts = {};
     bool has_echo = false;
-    std::vector<std::string> echoes = {};  // The prompts' texts, with has_echo; else empty.
-    uint32_t num_choices = 1;              // Of each prompt.
+    std::vector<Echo> echoes = {};  // Of each prompt, with has_echo; else empty.
+    uint32_t num_choices = 1;       // Of each prompt.
     bool is_stream = false;
     bool include_usage = false;     // Of a stream: in an event of its own at the end.
     bool continuous_usage = false;  // And in every event before.
     bool has_logprobs = false;
     uint32_t top_logprobs = 0;
     bool return_token_ids = false;
-    uint32_t resumable_ms = 0;  // Of a stream of one choice; its events are numbered.
+    bool keeps_special = false;  // Special tokens are part of the output's text. Not of a chat.
+    uint32_t resumable_ms = 0;   // Of a stream of one choice; its events are numbered.
     // max_tokens 0 with echo, which scores the prompt: the gateway makes one token at least, and it
     // is not shown.
     bool hides_output = false;

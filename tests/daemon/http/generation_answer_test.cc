@@ -178,7 +178,7 @@ TEST_F(GenerationAnswerTest, KeepsChoicesAndPromptsApart) {
 
 TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
     GenerationCall call{.has_logprobs = true, .top_logprobs = 2};
-    call.echoes = {"h\xc3\xa9"};
+    call.echoes = {{.text = "h\xc3\xa9", .is_literal = true}};
     GenerationAnswer whole = answer(call);
     say(whole, accepted({'h', 0xc3, 0xa9}));
     client::Response prompt;
@@ -203,6 +203,42 @@ TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
         "text_offset":[0,1,1,2,3]})"));
 }
 
+// Goal: an offset is where a token stands in the text, also if the text comes later or not at all.
+// Method: tokens whose text is held back, as for a stop string. Oracle: one character for each.
+TEST_F(GenerationAnswerTest, OffsetsCountTextThatIsHeldBack) {
+    GenerationAnswer whole = answer({.has_logprobs = true});
+    say(whole, accepted({1}));
+    say(whole, token("", 'a', -1));
+    say(whole, token("", 'b', -1));
+    say(whole, token("abc", 'c', -1));
+    say(whole, token("", 'd', -1));
+    say(whole, finished(client::STOP));
+    const json choice = json::parse(whole.body())["choices"][0];
+    EXPECT_EQ(choice["text"], "abc");
+    EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 2, 3}));
+}
+
+// Goal: offsets fit the echo, which is the prompt as the client sent it. Method: a special token in
+// a text, between ids that were added to it; the same as ids, whose text leaves it out.
+TEST_F(GenerationAnswerTest, OffsetsOfAnEchoWithSpecialTokens) {
+    const std::vector<uint32_t> ids = {kEndOfText, 'a', kEndOfText, 'b', kEndOfText};
+    for (const bool is_literal : {true, false}) {
+        GenerationCall call{.has_logprobs = true, .keeps_special = true};
+        call.echoes = {{.text = is_literal ? "a<|end|>b" : "ab", .is_literal = is_literal}};
+        if (is_literal) call.echoes[0].num_added_before = call.echoes[0].num_added_behind = 1;
+        GenerationAnswer whole = answer(call);
+        say(whole, accepted(ids));
+        say(whole, token("x", 'x', -1));
+        say(whole, token("<|end|>", kEndOfText, -1));
+        say(whole, token("y", 'y', -1));
+        say(whole, finished(client::LENGTH));
+        const json choice = json::parse(whole.body())["choices"][0];
+        const json expected =
+            is_literal ? json({0, 0, 1, 8, 9, 9, 10, 17}) : json({0, 0, 1, 1, 2, 2, 3, 10});
+        EXPECT_EQ(choice["logprobs"]["text_offset"], expected);
+    }
+}
+
 TEST_F(GenerationAnswerTest, ReturnsTokenIdsWhereTheyBelong) {
     GenerationAnswer stream = answer({.is_stream = true, .return_token_ids = true});
     say(stream, accepted({5, 6}));
@@ -224,7 +260,7 @@ TEST_F(GenerationAnswerTest, ReturnsTokenIdsWhereTheyBelong) {
 
 TEST_F(GenerationAnswerTest, HidesTheTokenOfAPromptThatIsOnlyScored) {
     GenerationCall call{.has_logprobs = true, .hides_output = true};
-    call.echoes = {"hi"};
+    call.echoes = {{.text = "hi", .is_literal = true}};
     GenerationAnswer whole = answer(call);
     say(whole, accepted({'h', 'i'}));
     say(whole, token("x", 'x', -1));

@@ -196,7 +196,9 @@ TEST_F(GenerationCallTest, EchoOfNoTokensScoresThePrompt) {
     EXPECT_TRUE(call.hides_output);
     EXPECT_EQ(call.prompts[0].max_tokens(), 1U);
     EXPECT_TRUE(call.prompts[0].prompt_logprobs());
-    EXPECT_THAT(call.echoes, ElementsAre("hi"));
+    ASSERT_EQ(call.echoes.size(), 1U);
+    EXPECT_EQ(call.echoes[0].text, "hi");
+    EXPECT_FALSE(call.echoes[0].is_literal);
 }
 
 TEST_F(GenerationCallTest, ListsWhatItDoesNotKnow) {
@@ -313,11 +315,14 @@ TEST_F(GenerationCallTest, TextGoesOnAsItsIds) {
     ASSERT_TRUE(call.prompts[0].has_token_ids());
     EXPECT_THAT(call.prompts[0].token_ids().ids(), ElementsAre('h', 'i'));
     EXPECT_THAT(call.prompts[1].token_ids().ids(), ElementsAre(7));
-    EXPECT_THAT(read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})").echoes,
-                ElementsAre("hi"));
-    EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true})").echoes, ElementsAre("h"));
-    EXPECT_THAT(read(R"({"prompt":[104,256],"echo":true,"skip_special_tokens":false})").echoes,
-                ElementsAre("h<|end|>"));
+    const GenerationCall echoed = read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})");
+    ASSERT_EQ(echoed.echoes.size(), 1U);
+    EXPECT_EQ(echoed.echoes[0].text, "hi");
+    EXPECT_TRUE(echoed.echoes[0].is_literal);
+    EXPECT_EQ(read(R"({"prompt":[104,256],"echo":true})").echoes.at(0).text, "h");
+    EXPECT_EQ(
+        read(R"({"prompt":[104,256],"echo":true,"skip_special_tokens":false})").echoes.at(0).text,
+        "h<|end|>");
     const std::string text = R"({"prompt":")" + std::string(5000, 'a') + '"';
     for (const std::string& body : {text + '}', text + R"(,"add_special_tokens":false})"}) {
         const ApiError error = refusal(body);
