@@ -37,6 +37,7 @@ class HttpExchange {
                                 uint64_t request_id);
 
     const GenerationAnswer& answer() const { return *answer_; }
+    client::Generate take_wish(size_t choice) { return answer_->take_wish(choice); }
     uint64_t first_id() const { return first_id_; }
     bool has(uint64_t request_id) const {
         return request_id >= first_id_ && request_id - first_id_ < answer_->num_choices();

@@ -141,7 +141,7 @@ void HttpSession::submit() {
     for (size_t i = 0; i < answer.num_choices() && !answer.is_over(); ++i) {
         client::Request request;
         request.set_request_id(exchange_->first_id() + i);
-        *request.mutable_generate() = answer.wish(i);
+        *request.mutable_generate() = exchange_->take_wish(i);
         host_.on_request(*this, request);
         if (!is_open()) return;
     }

@@ -50,12 +50,14 @@ void take(const ApiResult<GenerationCall>& result, const ApiModel& model) {
     for (const char c : ignored_header(call.ignored)) {
         AFD_ASSERT(c >= ' ' && c < 127, "byte %d in a header", c);
     }
-    const GenerationAnswer answer(call, model, {.id = "cmpl-1", .model = model.id});
+    GenerationAnswer answer(call, model, {.id = "cmpl-1", .model = model.id});
     AFD_ASSERT(answer.num_choices() > 0 && answer.num_choices() <= GenerationCall::kChoicesMax,
                "%zu choices",
                answer.num_choices());
-    judge(answer.wish(0));
-    judge(answer.wish(answer.num_choices() - 1));
+    for (size_t i = 0; i < answer.num_choices(); ++i) {
+        const client::Generate wish = answer.take_wish(i);
+        if (i == 0 || i + 1 == answer.num_choices()) judge(wish);
+    }
 }
 
 }  // namespace

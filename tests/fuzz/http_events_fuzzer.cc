@@ -57,7 +57,7 @@ class Exercise {
         served.context_length = 512;
         served.stop_ids = {kEndOfText};
         served.tokenizer = model.tokenizer;
-        request_ = std::move(Request::create(answer_.wish(0), served, 512, 1)).value();
+        request_ = std::move(Request::create(answer_.take_wish(0), served, 512, 1)).value();
         client::Response response;
         *response.mutable_accepted() = request_->accepted();
         say(response);

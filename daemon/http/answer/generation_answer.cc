@@ -87,9 +87,12 @@ GenerationAnswer::GenerationAnswer(GenerationCall call,
     }
 }
 
-client::Generate GenerationAnswer::wish(size_t choice) const {
-    client::Generate wish = call_.prompts[choice / call_.num_choices];
-    wish.mutable_sampling()->set_choice(static_cast<uint32_t>(choice % call_.num_choices));
+client::Generate GenerationAnswer::take_wish(size_t choice) {
+    client::Generate& prompt = call_.prompts[choice / call_.num_choices];
+    const size_t place = choice % call_.num_choices;
+    const bool is_last = place + 1 == call_.num_choices;
+    client::Generate wish = is_last ? std::exchange(prompt, client::Generate()) : prompt;
+    wish.mutable_sampling()->set_choice(static_cast<uint32_t>(place));
     wish.set_resumable_ms(call_.resumable_ms);
     return wish;
 }

@@ -34,8 +34,10 @@ class GenerationAnswer {
     const GenerationCall& call() const { return call_; }
     // Of all prompts: those of the first prompt, then those of the second.
     size_t num_choices() const { return choices_.size(); }
-    // What the gateway is asked for a choice.
-    client::Generate wish(size_t choice) const;
+    // What the gateway is asked for a choice. With the last choice of a prompt the prompt is gone:
+    // it may be large, and the answer may take long. REQUIRES: one choice after the other, each
+    // once.
+    client::Generate take_wish(size_t choice);
 
     // A Response to the Generate of a choice. Of a stream: appends its events. After an error
     // nothing changes any more.
@@ -94,7 +96,7 @@ class GenerationAnswer {
     void append_chat_prompt(const Choice& choice, std::string& out) const;
     void append_usage(std::string& out) const;
 
-    const GenerationCall call_;
+    GenerationCall call_;
     const ApiModel& model_;
     const std::string head_;  // {"id":...,"choices":[ of every event.
     std::vector<Choice> choices_;

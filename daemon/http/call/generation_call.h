@@ -35,7 +35,8 @@ struct GenerationCall {
 
     bool is_chat = false;
     model::OutputSyntax output = {};  // Of a chat: how what it says is told apart.
-    // One for all choices of a prompt, which is token ids where the model has a tokenizer.
+    // One for all choices of a prompt, which is token ids where the model has a tokenizer. Empty
+    // once it is asked for (GenerationAnswer::take_wish()).
     std::vector<client::Generate> prompts = {};
     bool has_echo = false;
     std::vector<Echo> echoes = {};  // Of each prompt, with has_echo; else empty.

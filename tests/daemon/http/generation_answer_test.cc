@@ -158,8 +158,6 @@ TEST_F(GenerationAnswerTest, CountsUsageInEveryEventIfAsked) {
 TEST_F(GenerationAnswerTest, KeepsChoicesAndPromptsApart) {
     GenerationAnswer whole = answer({.num_choices = 2}, 2);
     ASSERT_EQ(whole.num_choices(), 4U);
-    EXPECT_EQ(whole.wish(2).sampling().choice(), 0U);
-    EXPECT_EQ(whole.wish(3).sampling().choice(), 1U);
     for (size_t i = 0; i < 4; ++i) say(whole, accepted({1, 2}), i);
     for (const size_t i : {3, 1, 0, 2}) {
         say(whole, token(std::to_string(i), 97, -1), i);
@@ -174,6 +172,23 @@ TEST_F(GenerationAnswerTest, KeepsChoicesAndPromptsApart) {
     EXPECT_EQ(body["choices"][1]["finish_reason"], "stop");
     EXPECT_EQ(body["usage"]["prompt_tokens"], 4) << "each prompt counts once";
     EXPECT_EQ(body["usage"]["completion_tokens"], 4);
+}
+
+// Goal: a prompt takes no memory once it is asked for. Oracle: each choice has it, and then none.
+TEST_F(GenerationAnswerTest, APromptIsGoneWithItsLastChoice) {
+    GenerationCall call{.prompts = std::vector<client::Generate>(2), .num_choices = 2};
+    for (uint32_t i = 0; i < 2; ++i) call.prompts[i].mutable_token_ids()->add_ids(i + 5);
+    GenerationAnswer whole = answer(call, 2);
+    for (uint32_t i = 0; i < 4; ++i) {
+        const client::Generate wish = whole.take_wish(i);
+        EXPECT_EQ(wish.sampling().choice(), i % 2);
+        EXPECT_THAT(wish.token_ids().ids(), ElementsAre(i / 2 + 5));
+    }
+    ASSERT_EQ(whole.call().prompts.size(), 2U);
+    for (const client::Generate& prompt : whole.call().prompts) {
+        EXPECT_LE(prompt.SpaceUsedLong(), client::Generate().SpaceUsedLong());
+    }
+    EXPECT_EQ(whole.num_choices(), 4U);
 }
 
 TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
