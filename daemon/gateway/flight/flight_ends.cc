@@ -23,11 +23,14 @@ FlightEnds::FlightEnds(FlightTable& flights,
 
 void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
     const Flight& flight = flights_.at(id);
+    Request& request = *flight.request;
     const uint64_t now_us = schedule::steady_now_us();
+    std::optional<client::Chunk> rest = request.on_end();
+    // The rest may have been a stop string.
+    if (reason == client::LENGTH) reason = request.finish_reason();
+    const client::Finished ended = flight.summary(reason, now_us);
     // A disowned one was counted as failed when its client heard so.
     if (!flight.is_disowned) {
-        const Request& request = *flight.request;
-        const client::Finished ended = flight.summary(reason, now_us);
         counters_.count_finished();
         counters_.requests().on_finished(flight.moments,
                                          now_us,
@@ -38,16 +41,12 @@ void FlightEnds::finish(FlightTable::Id id, client::FinishReason reason) {
                     log::Level::kDebug,
                     "{} after {} prompt and {} output tokens, {:.1f} ms",
                     reason == client::CANCELLED ? "cancelled" : "finished",
-                    flight.request->num_prompt_tokens(),
-                    flight.request->num_output_tokens(),
+                    request.num_prompt_tokens(),
+                    request.num_output_tokens(),
                     static_cast<double>(now_us - flight.moments.accepted_us) / 1e3);
     if (flight.client != nullptr) {
-        if (std::optional<client::Chunk> rest = flight.request->on_end()) {
-            answers_.chunk(flight, *std::move(rest));
-        }
-        // The rest may have been a stop string.
-        if (reason == client::LENGTH) reason = flight.request->finish_reason();
-        answers_.finished(flight, flight.summary(reason, now_us));
+        if (rest) answers_.chunk(flight, *std::move(rest));
+        answers_.finished(flight, ended);
     }
     erase(id);
 }

@@ -42,6 +42,24 @@ TEST_F(GatewayTest, DisconnectCancelsWhatRunsAndWhatWaits) {
     EXPECT_THAT(next_sent().second.admit().tokens(), ElementsAre('x', 'y', 'z'));
 }
 
+// Goal: the metrics count what clients hear. Method: a stop string that is one only at the end of
+// the text, when the last token leaves a character unfinished.
+TEST_F(GatewayTest, AStopAtTheEndOfTheTextIsCountedAsOne) {
+    TestClient client(loop_, *gateway_);
+    gateway_->on_attention_ready(0, 1024);
+    client::Request request = generate(1, "abc", 2);
+    request.mutable_generate()->add_stop("a\xef\xbf\xbd");
+    client.send(request);
+    const uint64_t id = next_sent().second.admit().sequence_id();
+    say_text(0, id, "a\xe4");
+    say_end(0, id);
+    expect_answer(client, 1, client::Response::kFinished);
+    EXPECT_EQ(client.last(1)->finished().reason(), client::STOP);
+    EXPECT_EQ(client.text(1), "");
+    EXPECT_EQ(gateway_->requests().ends.at(client::STOP), 1U);
+    EXPECT_EQ(gateway_->requests().ends.at(client::LENGTH), 0U);
+}
+
 TEST_F(GatewayTest, WorkersErrorReachesTheClient) {
     TestClient client(loop_, *gateway_);
     gateway_->on_attention_ready(0, 1024);
