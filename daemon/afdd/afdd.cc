@@ -242,7 +242,7 @@ Result<> Afdd::reload_config() {
         AFD_ASSIGN(http->keys, load_api_keys(config_));
     }
     set_log_level(config.log_level);
-    crew_->supervisor().set_log_level(config.log_level);
+    crew_->set_log_level(config.log_level);
     resizer_->set_log_level(config.log_level);
     log::info("SIGHUP: log_level is {}; every other option stays as it was at the start{}{}",
               config.log_level,

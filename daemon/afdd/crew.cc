@@ -33,10 +33,16 @@ Result<> Crew::hire(WorkerDoor& door, const std::string& worker_directory, const
     return {};
 }
 
+void Crew::set_log_level(const std::string& level) {
+    log_level_ = level;
+    if (is_hired()) supervisor_->set_log_level(level);
+}
+
 Supervisor::Plan Crew::supervisor_plan(const std::string& worker_directory, const HostList* hosts) {
     const InstanceSetup& setup = layout_.setup();
     Supervisor::Plan plan;
     plan.config = layout_.config();
+    if (!log_level_.empty()) plan.config.log_level = log_level_;
     plan.cpus = layout_.cpus();
     plan.control_socket = setup.paths().control_socket;
     plan.worker_directory = worker_directory;

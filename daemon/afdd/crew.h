@@ -50,6 +50,11 @@ class Crew {
     const InstanceLayout& layout() const { return layout_; }
     const Config& config() const { return layout_.config(); }
 
+    // The level of all workers from now on, also of those that are hired later
+    // (Supervisor::set_log_level()).
+    void set_log_level(const std::string& level);
+    const std::string& log_level() const { return log_level_; }
+
     // Goes on counting what `before`, whose processes are gone, has counted.
     void follow(const Crew& before);
 
@@ -62,6 +67,7 @@ class Crew {
     EventLoop& loop_;
     InstanceLayout layout_;
     const WorkerView workers_;
+    std::string log_level_;  // Empty: that of the configuration.
     std::unique_ptr<MetricsView> metrics_;
     std::unique_ptr<Supervisor> supervisor_;
 };

@@ -48,12 +48,12 @@ Result<> Resizer::begin(const client::Resize& asked) {
         asked.attention_workers() == 0 ? now.attention_workers : asked.attention_workers();
     const uint64_t num_ffn = asked.ffn_workers() == 0 ? now.ffn_workers : asked.ffn_workers();
     AFD_ASSIGN(Config config, with_workers(now, num_attention, num_ffn));
-    if (!log_level_.empty()) config.log_level = log_level_;
     const bool is_same = num_attention == now.attention_workers && num_ffn == now.ffn_workers;
     std::unique_ptr<Crew> other;
     if (!is_same) {
         AFD_TRY(check_room(config, asked.stop_first()));
         other = std::make_unique<Crew>(loop_, crew_->layout().setup(), std::move(config));
+        other->set_log_level(crew_->log_level());
         AFD_TRY(other->plan());
     }
     // From here on the rest is told later.
@@ -361,8 +361,7 @@ bool Resizer::has_processes() const {
 }
 
 void Resizer::set_log_level(const std::string& level) {
-    log_level_ = level;
-    if (other_ != nullptr && other_->is_hired()) other_->supervisor().set_log_level(level);
+    if (other_ != nullptr) other_->set_log_level(level);
 }
 
 }  // namespace afd::daemon

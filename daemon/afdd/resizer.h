@@ -72,7 +72,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     void shut_down(uint64_t grace_ms);
     bool has_processes() const;
 
-    // Also of workers to come.
+    // Of the crew that does not serve, if there is one.
     void set_log_level(const std::string& level);
 
     // What the serving crew says while a resize is on. Whether it was the resize's business.
@@ -130,7 +130,6 @@ class Resizer final : private AttentionListener, private InstanceListener {
     bool is_cancelled_ = false;
     std::string target_;          // "3 attention and 2 ffn workers".
     std::optional<Error> error_;  // Why it is undone.
-    std::string log_level_;       // Empty: that of the configuration.
     uint64_t began_us_ = 0;
     uint64_t still_since_us_ = 0;  // 0: requests have not stood still.
     uint64_t num_replays_before_ = 0;

@@ -6,6 +6,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <iterator>
+
 #include "tests/faults/resize_fixture.h"
 #include "tests/faults/steady_load.h"
 
@@ -109,6 +112,44 @@ TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
     expect_undisturbed_replies();
     EXPECT_EQ(instance_.stop(), 0);
     EXPECT_THAT(instance_.segments(), IsEmpty());
+}
+
+// Goal: the log level of a SIGHUP is that of workers which start because a resize failed, too.
+// Method: a SIGHUP while the new workers of a resize cannot start. Oracle: how the old ones are
+// started again.
+TEST(ResizeOfAnInstance, KeepsTheLogLevelOfAReload) {
+    Programs programs;
+    const std::string file = make_directory() + "/afd.toml";
+    std::ofstream(file) << "log_level = \"info\"\n";
+    std::vector<std::string> flags = resize_flags("attention", "2");
+    flags.insert(flags.end(), {"--config", file});
+    Instance instance(flags, programs.environment());
+    instance.wait_ready();
+    programs.set_hook("case \"$*\" in *'--index 1'*) sleep 2; exit 9;; esac");
+    client::Client client = instance.connect();
+    client::Resize asked;
+    asked.set_attention_workers(2);
+    asked.set_stop_first(true);
+    auto outcome = std::async(std::launch::async,
+                              [&] { return client.resize(asked, nullptr, kPatience).ok(); });
+    instance.wait_for("workers start", [](const client::Status& status) {
+        return status.resize().find("workers start") != std::string::npos;
+    });
+    std::ofstream(file) << "log_level = \"debug\"\n";
+    instance.signal(SIGHUP);
+    instance.wait_for("the log level is another", [&](const client::Status& /*status*/) {
+        return instance.log().find("log_level is debug") != std::string::npos;
+    });
+    EXPECT_FALSE(outcome.get());
+    instance.wait_ready();
+    for (const char* role : {"attention", "ffn"}) {
+        for (const pid_t pid : instance.worker_pids(role)) {
+            std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline");
+            const std::string flags_of_it{std::istreambuf_iterator<char>(in), {}};
+            EXPECT_THAT(flags_of_it, HasSubstr(std::string("--log-level\0debug", 17))) << role;
+        }
+    }
+    EXPECT_EQ(instance.stop(), 0);
 }
 
 TEST(ResizeOfAnInstance, ThatIsNotForItSaysSo) {
