@@ -169,6 +169,14 @@ void HttpSession::resume(const HttpRequest& request) {
     if (!is_open() || !answer.has_error()) return;
     ApiError error = api_error(answer.error());
     if (error.status == 404) error.code = "resume_id_not_found";
+    // Events are made anew from the first answer on, so that is the place which is kept no longer.
+    if (error.param == "received_chunks") {
+        error = {.status = 400,
+                 .code = "resume_too_long",
+                 .message =
+                     "the stream has made more than is kept of it (output_buffer_kib), so "
+                     "its events cannot be made anew; ask anew"};
+    }
     respond(HttpResponse::of(error));
 }
 

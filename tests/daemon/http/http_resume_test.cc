@@ -136,6 +136,28 @@ TEST_F(HttpResumeTest, TheConnectionThatHadItIsToldWhoHasItNow) {
     EXPECT_THAT(next(*second).body, StartsWith("id: 2\n"));
 }
 
+// Goal: a client hears why in words of its own protocol. Method: a stream that has made more than
+// output_buffer_kib.
+TEST_F(HttpResumeTest, AStreamThatIsTooLongToBeMadeAnewSaysSo) {
+    const auto first = connect();
+    first->post(kCompletions,
+                R"({"prompt":"abc","max_tokens":4000,"stream":true,"resumable_ms":60000})");
+    const uint64_t id = next_admitted();
+    const std::string name = resume_id(*first);
+    for (int i = 0; i < 300; ++i) {
+        say(id, "0123456789");
+        wait_for(*first, "id: " + std::to_string(10 * (i + 1)) + "\n");
+    }
+    first->close();
+    run_for(loop_, 20, [] { return false; });
+    const auto second = connect();
+    resume(*second, name, "3000");
+    const Answer answer = next(*second);
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_THAT(answer.body, HasSubstr(R"("param":null,"code":"resume_too_long")"));
+    EXPECT_THAT(answer.body, HasSubstr("output_buffer_kib"));
+}
+
 TEST_F(HttpResumeTest, WhatCannotBeResumedSaysWhy) {
     const auto client = connect();
     resume(*client, "0123456789abcdef0123456789abcdef");
