@@ -40,8 +40,10 @@ Result<> Admission::check(const ClientSession& client,
                                  request_id)};
     }
     const size_t num_own = flights_.num_of(client);
-    // Those that its account has left behind count as its own.
-    const size_t num_detached = flights_.num_detached_of(client.identity().account);
+    // Those that its account has left behind count against further ones that could be left, so that
+    // whoever leaves many keeps nobody else out: many clients may be one account.
+    const size_t num_detached =
+        wish.resumable_ms() > 0 ? flights_.num_detached_of(client.identity().account) : 0;
     if (num_own + num_detached >= config_.connection_requests_max) {
         return Error{Code::kResourceExhausted,
                      fmt::format("{} requests of this connection{} are in flight "

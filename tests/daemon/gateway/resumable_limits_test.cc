@@ -115,6 +115,27 @@ TEST_F(ResumableLimitsTest, WhoResumesAndReadsNothingIsNotWaitedForForEver) {
     EXPECT_THAT(second.last(1)->error().message(), HasSubstr("nothing of it was read"));
 }
 
+// Goal: who leaves requests behind keeps nobody of his account from asking, and leaves no more than
+// one connection may have.
+TEST_F(ResumableLimitsTest, ThoseLeftBehindCountAgainstFurtherOnesOfTheirKind) {
+    config_.connection_requests_max = 1;
+    MemorySession& first = open();
+    start(first, 1, 9);
+    first.close();
+    MemorySession& second = open();
+    start(second, 1, 9, 0);
+    client::Request request = generate(1, "abc", 9);
+    request.mutable_generate()->set_resumable_ms(60'000);
+    MemorySession& third = open();
+    third.ask(request);
+    EXPECT_EQ(error_code(third, 1), code(Code::kResourceExhausted));
+    EXPECT_THAT(third.last(1)->error().message(),
+                HasSubstr("1 requests of this connection and of those of its user that broke"));
+    MemorySession& other = open("other");
+    other.ask(request);
+    EXPECT_TRUE(other.last(1)->has_accepted());
+}
+
 TEST_F(ResumableLimitsTest, OfTooManyTheFinishedGoFirstAndThenTheLast) {
     config_.detached_requests_max = 2;
     std::vector<std::string> names;

@@ -159,7 +159,7 @@ TEST_F(ResumableRequestsTest, WhileItWaitsInTheQueueItKeepsItsPlaceAndCountsForI
     first.close();
     EXPECT_EQ(gateway_->status().num_queued(), 1U);
     MemorySession& second = open();
-    second.ask(generate(1, "xyz", 9));
+    second.ask(request);
     EXPECT_EQ(error_code(second, 1), code(Code::kResourceExhausted));
     MemorySession& other = open("other");
     other.ask(generate(1, "xyz", 9));
