@@ -39,6 +39,11 @@ std::unique_ptr<ClientConnection> SocketFrontEnd::session_of(UniqueFd socket,
         loop_, std::move(socket), std::move(identity), host_, budget_);
 }
 
+void SocketFrontEnd::go_on() {
+    listener_->take_file_back();
+    listener_->acceptor().go_on();
+}
+
 void SocketFrontEnd::adopt(HandedConnection handed) {
     const Result<PeerCredentials> peer = peer_credentials(handed.socket.get());
     if (!peer.ok()) return;

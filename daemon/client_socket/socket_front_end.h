@@ -33,7 +33,7 @@ class SocketFrontEnd final : public FrontEnd {
     std::string address() const override { return address_of(listener_->path()); }
     int listening_socket() const override { return listener_->acceptor().fd(); }
     void pause() override { listener_->acceptor().pause(); }
-    void go_on() override { listener_->acceptor().go_on(); }
+    void go_on() override;
     void leave() override { listener_->leave_file(); }
     void adopt(HandedConnection connection) override;
 

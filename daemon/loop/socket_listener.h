@@ -41,7 +41,7 @@ class SocketListener {
                                                      const std::string& path,
                                                      UniqueFd listening,
                                                      OnConnection on_connection);
-    // Removes the socket file.
+    // Removes the socket file, unless it is left to another process.
     ~SocketListener();
 
     SocketListener(const SocketListener&) = delete;
@@ -49,8 +49,9 @@ class SocketListener {
 
     const std::string& path() const { return path_; }
     Acceptor& acceptor() { return acceptor_; }
-    // Another process serves this path from now on.
+    // Another process serves this path from now on, or does no longer.
     void leave_file() { removes_file_ = false; }
+    void take_file_back() { removes_file_ = true; }
 
   private:
     SocketListener(EventLoop& loop, UniqueFd fd, std::string path, OnConnection on_connection);

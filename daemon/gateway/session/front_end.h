@@ -26,7 +26,8 @@ class FrontEnd {
     // Accepts nothing until go_on(); whoever connects meanwhile waits, or is that afdd's.
     virtual void pause() = 0;
     virtual void go_on() = 0;
-    // The address is that afdd's from now on: nothing of it is removed at the end.
+    // The address is that afdd's from now on: nothing of it is removed at the end, unless go_on()
+    // comes because that one is gone.
     virtual void leave() = 0;
     // A connection of this kind comes from another afdd.
     virtual void adopt(HandedConnection connection) = 0;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/daemon/gateway/gateway_fixture.h"
 #include "tests/daemon/gateway/noting_heir.h"
 #include "tests/temporary_directory.h"
@@ -69,6 +71,23 @@ TEST_F(SocketFrontEndTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
         late.receive();
         return late.is_closed;
     }));
+}
+
+// Goal: an upgrade leaves the socket file to the next afdd, and one that fails leaves none behind.
+TEST_F(SocketFrontEndTest, ItsFileIsOfWhoServesIt) {
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path("a.sock");
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
+    for (const bool fails : {false, true}) {
+        auto door = SocketFrontEnd::open(loop_, path, *gateway_, budget);
+        ASSERT_TRUE(door.ok()) << door.error().message;
+        door.value()->pause();
+        door.value()->leave();
+        if (fails) door.value()->go_on();
+        std::move(door).value().reset();
+        EXPECT_EQ(std::filesystem::exists(path), !fails);
+    }
 }
 
 }  // namespace
