@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "daemon/gateway/request/random_seed.h"
@@ -300,14 +301,16 @@ void ResumableRequests::forget_too_many() {
         if (it->second.is_idle()) idle.push_back(it);
     }
     if (idle.size() <= config_.detached_requests_max) return;
-    std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) {
-        const Entry& first = a->second;
-        const Entry& second = b->second;
-        if (first.has_ended != second.has_ended) return first.has_ended;
-        if (first.idle_since_ms == second.idle_since_ms) {
-            return (first.stream->flight() < second.stream->flight()) == first.has_ended;
-        }
-        return (first.idle_since_ms < second.idle_since_ms) == first.has_ended;
+    // What ended goes before what runs; of the former the oldest, of the latter the newest.
+    const auto turn_of = [](const Entries::iterator& found) {
+        const Entry& entry = found->second;
+        const int64_t sign = entry.has_ended ? 1 : -1;
+        return std::tuple(!entry.has_ended,
+                          sign * static_cast<int64_t>(*entry.idle_since_ms),
+                          sign * static_cast<int64_t>(entry.stream->flight()));
+    };
+    std::sort(idle.begin(), idle.end(), [&](const auto& a, const auto& b) {
+        return turn_of(a) < turn_of(b);
     });
     idle.resize(idle.size() - config_.detached_requests_max);
     for (const auto it : idle) forget(it, "");

@@ -162,6 +162,30 @@ TEST_F(ResumableLimitsTest, OfTooManyTheFinishedGoFirstAndThenTheLast) {
     }
 }
 
+// The same of so many at once that to sort them takes more than to compare neighbours.
+TEST_F(ResumableLimitsTest, OfManyTooManyTheFinishedGoFirstAndThenTheLast) {
+    constexpr size_t kFinished = 16;
+    constexpr size_t kAll = kFinished + 8;
+    config_.detached_requests_max = kAll;
+    std::vector<std::string> names;
+    for (size_t i = 0; i < kAll; ++i) {
+        MemorySession& client = open();
+        const uint64_t id = start(client, 1, 2);
+        names.push_back(resume_id(client, 1));
+        if (i < kFinished) {
+            say(id, "xy");
+            end(id);
+        }
+        if (i + 1 == kAll) config_.detached_requests_max = 3;
+        client.close();
+    }
+    EXPECT_EQ(gateway_->status().num_detached(), 3U);
+    const auto left = gateway_->remaining().stream_ids();
+    EXPECT_THAT(std::vector<std::string>(left.begin(), left.end()),
+                testing::UnorderedElementsAre(
+                    names[kFinished], names[kFinished + 1], names[kFinished + 2]));
+}
+
 TEST_F(ResumableLimitsTest, IfAllTogetherAreTooLargeTheLargestGoes) {
     config_.resume_buffer_kib = 64;
     MemorySession& large = open();
