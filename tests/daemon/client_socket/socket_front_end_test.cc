@@ -26,6 +26,7 @@ client::Request ask_status(uint64_t request_id) {
 // place, which a request holds. Oracle: the client reads every answer once, and is served on.
 TEST_F(SocketFrontEndTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
     constexpr uint64_t kAnswers = 300;
+    config_.idle_timeout_ms = 3'600'000;
     TestClient client(loop_, *gateway_, nullptr, 4096);
     for (uint64_t id = 1; id <= kAnswers; ++id) {
         client.send(ask_status(id));

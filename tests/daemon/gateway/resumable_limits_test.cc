@@ -176,10 +176,11 @@ TEST_F(ResumableLimitsTest, OfManyTooManyTheFinishedGoFirstAndThenTheLast) {
             say(id, "xy");
             end(id);
         }
-        if (i + 1 == kAll) config_.detached_requests_max = 3;
         client.close();
     }
-    EXPECT_EQ(gateway_->status().num_detached(), 3U);
+    EXPECT_EQ(gateway_->status().num_detached(), kAll);
+    config_.detached_requests_max = 3;
+    ASSERT_TRUE(run_until(loop_, [&] { return gateway_->status().num_detached() == 3; }));
     const auto left = gateway_->remaining().stream_ids();
     EXPECT_THAT(std::vector<std::string>(left.begin(), left.end()),
                 testing::UnorderedElementsAre(
