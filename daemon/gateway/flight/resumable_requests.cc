@@ -33,10 +33,9 @@ ResumableRequests::ResumableRequests(EventLoop& loop,
 std::optional<uint64_t> ResumableRequests::Entry::end_ms() const {
     // That a slow one has read shows after some hundred KiB.
     constexpr uint64_t kReaderMsMin = 5000;
-    if (!idle_since_ms) return std::nullopt;
-    if (reader == nullptr) return *idle_since_ms + grace_ms;
-    if (!has_ended) return std::nullopt;
-    return std::max(*idle_since_ms, heard_ms) + std::max(grace_ms, kReaderMsMin);
+    if (is_idle()) return since_ms + grace_ms;
+    if (!is_over()) return std::nullopt;
+    return std::max(since_ms, reader->heard_ms) + std::max(grace_ms, kReaderMsMin);
 }
 
 Result<> ResumableRequests::check(const client::Generate& wish) const {
@@ -100,12 +99,7 @@ Result<> ResumableRequests::resume(ClientSession& client,
     response.set_request_id(request_id);
     AFD_ASSIGN(*response.mutable_accepted(), entry.stream->resume(wish.received_chunks()));
     take_from_holder(entry);
-    entry.reader = &client;
-    entry.request_id = request_id;
-    entry.place = wish.received_chunks();
-    entry.heard_ms = loop_.now_ms();
-    ++num_readers_;
-    has_changed_ = true;
+    begin_reading(entry, client, request_id, wish.received_chunks());
     log::of_request(entry.stream->flight(),
                     log::Level::kDebug,
                     "resumed by {} behind {} chunks, its request {}",
@@ -122,14 +116,14 @@ std::vector<HandedStream> ResumableRequests::take_finished() {
     std::vector<HandedStream> taken;
     for (auto it = entries_.begin(); it != entries_.end();) {
         const Entry& entry = it->second;
-        if (!entry.has_ended || entry.reader != nullptr) {
+        if (!entry.is_over() || entry.reader) {
             ++it;
             continue;
         }
         HandedStream& stream = taken.emplace_back(entry.stream->handed());
         stream.id = it->first;
         stream.is_unheard = entry.is_unheard;
-        const uint64_t waited_ms = loop_.now_ms() - *entry.idle_since_ms;
+        const uint64_t waited_ms = loop_.now_ms() - entry.since_ms;
         stream.grace_ms = entry.grace_ms - std::min(entry.grace_ms, waited_ms);
         it = forget(it, "");
     }
@@ -153,13 +147,27 @@ std::vector<std::string> ResumableRequests::ids() const {
     return ids;
 }
 
+void ResumableRequests::begin_reading(Entry& entry,
+                                      ClientSession& client,
+                                      uint64_t request_id,
+                                      uint64_t place) {
+    entry.reader = Reader{&client, request_id, place, loop_.now_ms()};
+    ++num_readers_;
+    has_changed_ = true;
+}
+
+void ResumableRequests::end_reading(Entry& entry) {
+    entry.reader.reset();
+    --num_readers_;
+    has_changed_ = true;
+}
+
 // It may be half dead: who asks now is alive.
 void ResumableRequests::take_from_holder(Entry& entry) {
     const Error taken = {Code::kAlreadyExists, "another connection has resumed this request"};
-    if (entry.reader != nullptr) {
-        answers_.error(*entry.reader, entry.request_id, taken);
-        entry.reader = nullptr;
-        --num_readers_;
+    if (entry.reader) {
+        answers_.error(*entry.reader->client, entry.reader->request_id, taken);
+        end_reading(entry);
         return;
     }
     Flight* flight = flights_.find(entry.stream->flight());
@@ -182,23 +190,23 @@ void ResumableRequests::detach(const ClientSession& client) {
         }
         flight.client = flight.kept.get();
         flight.kept->detach();
-        leave_idle(found->second);
+        leave(found->second);
     }
     if (num_readers_ == 0) return;
     for (auto& [id, entry] : entries_) {
-        if (entry.reader != &client) continue;
-        entry.reader = nullptr;
-        --num_readers_;
-        leave_idle(entry);
+        if (!entry.is_read_by(client)) continue;
+        end_reading(entry);
+        leave(entry);
     }
 }
 
-void ResumableRequests::leave_idle(Entry& entry) {
+void ResumableRequests::leave(Entry& entry) {
     entry.is_unheard = true;
     has_changed_ = true;
     // What is over waits no longer because somebody has looked at it.
-    if (entry.has_ended) return;
-    entry.idle_since_ms = loop_.now_ms();
+    if (entry.is_over()) return;
+    entry.state = State::kLeft;
+    entry.since_ms = loop_.now_ms();
     const FlightTable::Id id = entry.stream->flight();
     // Its old name in the queue was the connection, and that is destroyed.
     queue_.change_client(id, &*accounts_.insert(entry.stream->identity().account).first);
@@ -209,7 +217,7 @@ bool ResumableRequests::pump() {
     if (num_readers_ == 0) return false;
     bool has_said = false;
     for (auto& [id, entry] : entries_) {
-        if (entry.reader != nullptr) has_said |= pump(entry);
+        if (entry.reader) has_said |= pump(entry);
     }
     return has_said;
 }
@@ -217,32 +225,31 @@ bool ResumableRequests::pump() {
 void ResumableRequests::note_progress(const ClientSession& client) {
     if (num_readers_ == 0) return;
     for (auto& [id, entry] : entries_) {
-        if (entry.reader == &client) entry.heard_ms = loop_.now_ms();
+        if (entry.is_read_by(client)) entry.reader->heard_ms = loop_.now_ms();
     }
 }
 
 bool ResumableRequests::pump(Entry& entry) {
     // Half of what a client may leave unread, so that catching up does not end its requests.
     const size_t queued_max = config_.output_buffer_kib * 1024 / 2;
-    ClientSession& reader = *entry.reader;
+    ClientSession& client = *entry.reader->client;
     bool has_said = false;
-    while (entry.reader == &reader && reader.queued_bytes() < queued_max) {
-        std::optional<client::Response> answer = entry.stream->answer(entry.place);
+    while (entry.is_read_by(client) && client.queued_bytes() < queued_max) {
+        Reader& reader = *entry.reader;
+        std::optional<client::Response> answer = entry.stream->answer(reader.place);
         if (!answer) {
             hand_over(entry);
             return has_said;
         }
-        answer->set_request_id(entry.request_id);
-        entry.stream->pass(entry.place++);
-        entry.heard_ms = loop_.now_ms();
+        answer->set_request_id(reader.request_id);
+        entry.stream->pass(reader.place++);
+        reader.heard_ms = loop_.now_ms();
         const bool is_end = !answer->has_chunk();
         if (is_end) {
-            entry.reader = nullptr;
+            end_reading(entry);
             entry.is_unheard = false;
-            --num_readers_;
-            has_changed_ = true;
         }
-        answers_.send(reader, *answer);
+        answers_.send(client, *answer);
         has_said = true;
     }
     return has_said;
@@ -251,13 +258,12 @@ bool ResumableRequests::pump(Entry& entry) {
 // It has heard all: from here on it hears what is said as it is said.
 void ResumableRequests::hand_over(Entry& entry) {
     Flight& flight = flights_.at(entry.stream->flight());
-    flight.client = std::exchange(entry.reader, nullptr);
-    flight.request_id = entry.request_id;
+    flight.client = entry.reader->client;
+    flight.request_id = entry.reader->request_id;
+    end_reading(entry);
     entry.stream->attach();
-    entry.idle_since_ms.reset();
+    entry.state = State::kHeld;
     entry.is_unheard = false;
-    --num_readers_;
-    has_changed_ = true;
     queue_.change_client(entry.stream->flight(), flight.client);
 }
 
@@ -279,8 +285,9 @@ void ResumableRequests::ask_if_changed() {
 
 void ResumableRequests::note_ends() {
     for (auto& [id, entry] : entries_) {
-        if (!entry.stream->is_over() || std::exchange(entry.has_ended, true)) continue;
-        entry.idle_since_ms = loop_.now_ms();
+        if (!entry.stream->is_over() || entry.is_over()) continue;
+        entry.state = State::kOver;
+        entry.since_ms = loop_.now_ms();
         // Its client wants no more of it.
         if (entry.stream->is_cancelled()) entry.grace_ms = 0;
     }
@@ -304,9 +311,9 @@ void ResumableRequests::forget_too_many() {
     // What ended goes before what runs; of the former the oldest, of the latter the newest.
     const auto turn_of = [](const Entries::iterator& found) {
         const Entry& entry = found->second;
-        const int64_t sign = entry.has_ended ? 1 : -1;
-        return std::tuple(!entry.has_ended,
-                          sign * static_cast<int64_t>(*entry.idle_since_ms),
+        const int64_t sign = entry.is_over() ? 1 : -1;
+        return std::tuple(!entry.is_over(),
+                          sign * static_cast<int64_t>(entry.since_ms),
                           sign * static_cast<int64_t>(entry.stream->flight()));
     };
     std::sort(idle.begin(), idle.end(), [&](const auto& a, const auto& b) {
@@ -336,8 +343,9 @@ ResumableRequests::Entries::iterator ResumableRequests::forget(Entries::iterator
                                                                const char* why) {
     Entry& entry = found->second;
     const std::shared_ptr<KeptStream> stream = entry.stream;
-    if (entry.reader != nullptr) {
-        answers_.error(*entry.reader, entry.request_id, {Code::kResourceExhausted, why});
+    if (entry.reader) {
+        answers_.error(
+            *entry.reader->client, entry.reader->request_id, {Code::kResourceExhausted, why});
         --num_readers_;
     }
     forgotten_.push_back(stream);
@@ -370,7 +378,7 @@ std::optional<FlightTable::Id> ResumableRequests::find(const ClientSession& clie
                                                        uint64_t request_id) const {
     if (num_readers_ == 0) return std::nullopt;
     for (const auto& [id, entry] : entries_) {
-        if (entry.reader == &client && entry.request_id == request_id) {
+        if (entry.is_read_by(client) && entry.reader->request_id == request_id) {
             return entry.stream->flight();
         }
     }
@@ -380,7 +388,7 @@ std::optional<FlightTable::Id> ResumableRequests::find(const ClientSession& clie
 bool ResumableRequests::is_for(const ClientSession& client) const {
     return num_readers_ > 0 &&
            std::any_of(entries_.begin(), entries_.end(), [&](const auto& entry) {
-               return entry.second.reader == &client;
+               return entry.second.is_read_by(client);
            });
 }
 

@@ -94,29 +94,44 @@ class ResumableRequests {
     void fill_status(client::Status& status) const;
 
   private:
+    enum class State {
+        kHeld,  // It runs, and a connection has it.
+        kLeft,  // It runs, and none has.
+        kOver,
+    };
+    // A connection that has resumed it, and has not heard all yet.
+    struct Reader {
+        ClientSession* client = nullptr;
+        uint64_t request_id = 0;
+        uint64_t place = 0;     // Of what it is told next.
+        uint64_t heard_ms = 0;  // When it was last told anything or read anything, or came.
+    };
     struct Entry {
         std::shared_ptr<KeptStream> stream;
         uint64_t grace_ms = 0;
-        std::optional<uint64_t> idle_since_ms;  // No connection has it, or it is over.
-        bool has_ended = false;                 // And that was noted.
+        State state = State::kHeld;
+        uint64_t since_ms = 0;  // When it came to be kLeft or kOver.
         bool is_unheard = false;
-        // Who has resumed it and is being told.
-        ClientSession* reader = nullptr;
-        uint64_t request_id = 0;
-        uint64_t place = 0;
-        uint64_t heard_ms = 0;  // When it was last told anything or read anything, or came.
+        std::optional<Reader> reader;
 
-        // When it is forgotten; nothing: while it is heard, or runs and a connection has it.
+        // When it is forgotten; nothing: while somebody is told of it or has it, unless it is over.
         std::optional<uint64_t> end_ms() const;
-        bool is_idle() const { return idle_since_ms.has_value() && reader == nullptr; }
+        bool is_over() const { return state == State::kOver; }
+        bool is_idle() const { return state != State::kHeld && !reader; }
+        bool is_read_by(const ClientSession& client) const {
+            return reader && reader->client == &client;
+        }
     };
     using Entries = std::unordered_map<std::string, Entry>;
 
+    // What changes the state of an entry, or its reader.
+    void begin_reading(Entry& entry, ClientSession& client, uint64_t request_id, uint64_t place);
+    void end_reading(Entry& entry);
     void take_from_holder(Entry& entry);
-    void leave_idle(Entry& entry);
-    bool pump(Entry& entry);
+    void leave(Entry& entry);
     void hand_over(Entry& entry);
     void note_ends();
+    bool pump(Entry& entry);
     void forget_expired();
     void forget_too_many();
     void forget_too_large();
