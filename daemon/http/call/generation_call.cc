@@ -276,10 +276,11 @@ GenerationCall::Echo echo_of(const client::Generate& prompt,
                              bool adds_special,
                              bool keeps_special,
                              const ApiModel& model) {
+    // A text is said as it was sent.
+    const bool is_literal = prompt.has_text();
     GenerationCall::Echo echo{.text = text_of_prompt(prompt, keeps_special, model),
-                              .is_literal = prompt.has_text(),
-                              .keeps_special = keeps_special || prompt.has_text()};
-    if (adds_special && echo.is_literal && model.tokenizer != nullptr) {
+                              .keeps_special = keeps_special || is_literal};
+    if (adds_special && is_literal && model.tokenizer != nullptr) {
         echo.num_added_before = model.tokenizer->prompt_start().size();
         echo.num_added_behind = model.tokenizer->prompt_end().size();
     }

@@ -25,10 +25,8 @@ struct GenerationCall {
     // The text of a prompt, as it is said before the output.
     struct Echo {
         std::string text = {};
-        // It is what the client sent, special tokens with it; of the ids that it became, so many in
-        // front and behind were added.
-        bool is_literal = false;
-        bool keeps_special = false;  // They are in `text`.
+        bool keeps_special = false;  // Special tokens of the prompt are in `text`.
+        // Of the ids that a text became so many in front and behind were added, and are not.
         size_t num_added_before = 0;
         size_t num_added_behind = 0;
     };

@@ -193,7 +193,7 @@ TEST_F(GenerationAnswerTest, APromptIsGoneWithItsLastChoice) {
 
 TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
     GenerationCall call{.has_logprobs = true, .top_logprobs = 2};
-    call.echoes = {{.text = "h\xc3\xa9", .is_literal = true}};
+    call.echoes = {{.text = "h\xc3\xa9", .keeps_special = true}};
     GenerationAnswer whole = answer(call);
     say(whole, accepted({'h', 0xc3, 0xa9}));
     client::Response prompt;
@@ -239,7 +239,7 @@ TEST_F(GenerationAnswerTest, OffsetsOfAnEchoWithSpecialTokens) {
     const std::vector<uint32_t> ids = {kEndOfText, 'a', kEndOfText, 'b', kEndOfText};
     for (const bool is_literal : {true, false}) {
         GenerationCall call{.has_logprobs = true, .keeps_special = true};
-        call.echoes = {{.text = is_literal ? "a<|end|>b" : "ab", .is_literal = is_literal}};
+        call.echoes = {{.text = is_literal ? "a<|end|>b" : "ab", .keeps_special = is_literal}};
         if (is_literal) call.echoes[0].num_added_before = call.echoes[0].num_added_behind = 1;
         GenerationAnswer whole = answer(call);
         say(whole, accepted(ids));
@@ -275,7 +275,7 @@ TEST_F(GenerationAnswerTest, ReturnsTokenIdsWhereTheyBelong) {
 
 TEST_F(GenerationAnswerTest, HidesTheTokenOfAPromptThatIsOnlyScored) {
     GenerationCall call{.has_logprobs = true, .hides_output = true};
-    call.echoes = {{.text = "hi", .is_literal = true}};
+    call.echoes = {{.text = "hi", .keeps_special = true}};
     GenerationAnswer whole = answer(call);
     say(whole, accepted({'h', 'i'}));
     say(whole, token("x", 'x', -1));

@@ -198,7 +198,7 @@ TEST_F(GenerationCallTest, EchoOfNoTokensScoresThePrompt) {
     EXPECT_TRUE(call.prompts[0].prompt_logprobs());
     ASSERT_EQ(call.echoes.size(), 1U);
     EXPECT_EQ(call.echoes[0].text, "hi");
-    EXPECT_FALSE(call.echoes[0].is_literal);
+    EXPECT_FALSE(call.echoes[0].keeps_special);
 }
 
 TEST_F(GenerationCallTest, ListsWhatItDoesNotKnow) {
@@ -318,7 +318,7 @@ TEST_F(GenerationCallTest, TextGoesOnAsItsIds) {
     const GenerationCall echoed = read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})");
     ASSERT_EQ(echoed.echoes.size(), 1U);
     EXPECT_EQ(echoed.echoes[0].text, "hi");
-    EXPECT_TRUE(echoed.echoes[0].is_literal);
+    EXPECT_TRUE(echoed.echoes[0].keeps_special);
     EXPECT_EQ(read(R"({"prompt":[104,256],"echo":true})").echoes.at(0).text, "h");
     EXPECT_EQ(
         read(R"({"prompt":[104,256],"echo":true,"skip_special_tokens":false})").echoes.at(0).text,
