@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cpu/kernels.h"
 
+#include <utility>
+
 #include "proto/check.h"
 
 namespace afd::ops::cpu {
@@ -13,6 +15,11 @@ const Kernels& fastest_amx_kernels() {
     if (supported(NumericClass::kAvx2)) return amx_avx2_kernels();
 #endif
     return amx_portable_kernels();
+}
+
+const Kernels*& current_amx_kernels() {
+    static const Kernels* current = &fastest_amx_kernels();
+    return current;
 }
 
 }  // namespace
@@ -32,10 +39,8 @@ const Kernels& kernels(NumericClass numeric_class) {
         case NumericClass::kAvx512Bf16:
             return avx512_bf16_kernels();
 #endif
-        case NumericClass::kAmx: {
-            static const Kernels& fastest = fastest_amx_kernels();
-            return fastest;
-        }
+        case NumericClass::kAmx:
+            return *current_amx_kernels();
         default:
             break;
     }
@@ -43,6 +48,10 @@ const Kernels& kernels(NumericClass numeric_class) {
                "numeric class %d is not part of this build",
                static_cast<int>(numeric_class));
     return portable_kernels();
+}
+
+const Kernels& exchange_amx_kernels(const Kernels& kernels) {
+    return *std::exchange(current_amx_kernels(), &kernels);
 }
 
 }  // namespace afd::ops::cpu

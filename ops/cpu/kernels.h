@@ -445,4 +445,8 @@ const Kernels& amx_avx512_kernels();
 const Kernels& amx_avx2_kernels();
 const Kernels& amx_portable_kernels();
 
+// For tests: kernels(NumericClass::kAmx) takes another table of the class from now on, and gives
+// back the one before. REQUIRES: no product runs.
+const Kernels& exchange_amx_kernels(const Kernels& kernels);
+
 }  // namespace afd::ops::cpu

@@ -176,6 +176,7 @@ TEST(AmxClass, AttentionHasTheSameBitsEveryWay) {
                 EXPECT_EQ(token.alone(table.kernels), expected)
                     << table.name << ", " << c.num_heads << " heads of " << c.latent << " + "
                     << c.rope << ", " << count << " positions";
+                ASSERT_FALSE(test::holds_software_tiles()) << table.name << " did not release them";
             }
         }
     }
@@ -197,6 +198,7 @@ void expect_together_as_alone(const test::HeadsCase& c, const std::vector<size_t
         EXPECT_EQ(tokens.together(table.kernels), expected)
             << table.name << ", " << c.num_heads << " heads of " << c.latent << " + " << c.rope
             << ", up to " << num_positions.back() << " positions";
+        ASSERT_FALSE(test::holds_software_tiles()) << table.name << " did not release them";
     }
 }
 

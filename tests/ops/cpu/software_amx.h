@@ -10,4 +10,7 @@ namespace afd::ops::test {
 // REQUIRES: supported(NumericClass::kAvx512Bf16), which these kernels use as well.
 const cpu::Kernels& software_amx_kernels();
 
+// Whether one of them has left this thread's tiles configured.
+bool software_amx_holds_tiles();
+
 }  // namespace afd::ops::test

@@ -10,4 +10,7 @@ namespace afd::ops::test {
 
 const cpu::Kernels& software_product_kernels();
 
+// Whether one of them has left this thread's tiles configured.
+bool software_products_hold_tiles();
+
 }  // namespace afd::ops::test

@@ -2,8 +2,10 @@
 #pragma once
 
 // The tile registers of AMX in software, for the kernels of ops/cpu/amx/: what runs on a
-// processor without them is then all of these kernels but the instructions themselves. Each access
-// is held to the sizes that the kernel configured, as the processor does with a fault.
+// processor without them is then all of these kernels but the instructions themselves. What the
+// processor answers with a fault ends the program here: a configuration that it does not take, a
+// tile without a size or before or after its configuration, factors of sizes that do not match.
+// Rows that overlap, which it would take, are refused as well.
 //
 // In an unnamed namespace, like the kernels: files compiled for AVX-512 and files for any processor
 // include it, and the linker must not pick the former's copy for the latter.
@@ -28,7 +30,8 @@ struct SoftwareTile {
 
 struct SoftwareTiles {
     using Tile = SoftwareTile;
-    static inline thread_local Tile tiles[8];
+    static constexpr size_t kNumTiles = 8;
+    static inline thread_local Tile tiles[kNumTiles];
     static inline thread_local bool is_configured = false;
 
     static void configure(const cpu::TileConfiguration& configuration) {
@@ -36,16 +39,20 @@ struct SoftwareTiles {
                    "palette %d, start row %d",
                    configuration.palette,
                    configuration.start_row);
-        for (size_t i = 0; i < 8; ++i) {
-            tiles[i] = {};
-            tiles[i].rows = configuration.rows[i];
-            tiles[i].row_bytes = configuration.row_bytes[i];
-            AFD_ASSERT(tiles[i].rows <= 16 && tiles[i].row_bytes <= 64 &&
-                           (tiles[i].rows == 0) == (tiles[i].row_bytes == 0),
+        for (const uint8_t byte : configuration.reserved) {
+            AFD_ASSERT(byte == 0, "a reserved byte is %d", byte);
+        }
+        for (size_t i = 0; i < 16; ++i) {
+            const size_t rows = configuration.rows[i];
+            const size_t row_bytes = configuration.row_bytes[i];
+            const size_t rows_max = i < kNumTiles ? cpu::kTileRows : 0;
+            AFD_ASSERT(rows <= rows_max && row_bytes <= cpu::kTileRowBytes && row_bytes % 4 == 0 &&
+                           (rows == 0) == (row_bytes == 0),
                        "tile %zu: %zu rows of %zu bytes",
                        i,
-                       tiles[i].rows,
-                       tiles[i].row_bytes);
+                       rows,
+                       row_bytes);
+            if (i < kNumTiles) tiles[i] = {.rows = rows, .row_bytes = row_bytes, .bytes = {}};
         }
         is_configured = true;
     }
@@ -58,6 +65,7 @@ struct SoftwareTiles {
     template <int kTile>
     static void load(const void* from, size_t stride) {
         Tile& tile = used(kTile);
+        check_stride(tile, stride);
         for (size_t row = 0; row < tile.rows; ++row) {
             std::memcpy(
                 tile.bytes[row], static_cast<const uint8_t*>(from) + row * stride, tile.row_bytes);
@@ -66,6 +74,7 @@ struct SoftwareTiles {
     template <int kTile>
     static void store(void* to, size_t stride) {
         const Tile& tile = used(kTile);
+        check_stride(tile, stride);
         for (size_t row = 0; row < tile.rows; ++row) {
             std::memcpy(static_cast<uint8_t*>(to) + row * stride, tile.bytes[row], tile.row_bytes);
         }
@@ -98,8 +107,15 @@ struct SoftwareTiles {
 
   private:
     static Tile& used(size_t tile) {
-        AFD_ASSERT(is_configured && tiles[tile].rows > 0, "tile %zu has no size", tile);
+        AFD_ASSERT(is_configured, "tile %zu is used without a configuration", tile);
+        AFD_ASSERT(tiles[tile].rows > 0, "tile %zu has no size", tile);
         return tiles[tile];
+    }
+    static void check_stride(const Tile& tile, size_t stride) {
+        AFD_ASSERT(tile.rows == 1 || stride >= tile.row_bytes,
+                   "rows of %zu bytes are %zu apart",
+                   tile.row_bytes,
+                   stride);
     }
 
     template <typename T>
@@ -126,6 +142,7 @@ struct SoftwareTiles {
     // C[m][n] = body(row m of A, B, n, C[m][n]).
     template <typename Sum, typename Body>
     static void for_each_sum(size_t c, size_t a, size_t b, const Body& body) {
+        AFD_ASSERT(c != a && c != b && a != b, "tiles %zu, %zu and %zu are not three", c, a, b);
         Tile& sums = used(c);
         const Tile& left = used(a);
         const Tile& right = used(b);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The entries of a table of class amx that multiply rows and weights with tiles. Compiled into
+// ops/cpu/amx/kernels_amx.cc and tests only, whose tables differ in nothing but the unit.
+
+#include "ops/cpu/amx/int8_amx.h"
+#include "ops/cpu/amx/piece_product_amx.h"
+#include "ops/cpu/amx/tile_amx.h"
+#include "ops/cpu/amx/tile_product_amx.h"
+#include "ops/cpu/kernels.h"
+
+namespace afd::ops::cpu {
+namespace {
+
+template <typename Unit>
+void set_product_kernels(Kernels& table) {
+    table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .w4a8_rows = table.shape.w4a8_rows};
+    table.tile = amx_tile<Unit>;
+    table.bf16_pieces = amx_pieces<Unit, AddBf16{}>;
+    table.int8_pieces = amx_pieces<Unit, AddBytes{}>;
+    table.int8_tile = amx_int8_tile<Unit>;
+}
+
+}  // namespace
+}  // namespace afd::ops::cpu

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Goal: products on tiles have the bits of class amx without them, for weights of every format,
+// any number of rows and depths that no tile divides.
+// Method: the loops that serve, on the tables of tile_amx_tables(): the tile registers in software,
+// and those of the processor where it has them.
+// Oracle: the fastest table without tiles; the plainest ones are held to it in amx_test.cc.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/linear/panel_loop.h"
+#include "tests/ops/cpu/amx_tables.h"
+#include "tests/ops/cpu/with_amx_kernels.h"
+#include "tests/ops/cpu/with_blocks.h"
+#include "tests/ops/linear/random_products.h"
+#include "tests/ops/test_data.h"
+
+namespace afd::ops {
+namespace {
+
+// Three panels and a part of one.
+constexpr size_t kOutputs = 3 * kPanelColumns + 7;
+
+std::vector<uint32_t> bits_of_product(const PackedLinear& weight,
+                                      const LinearInput& x,
+                                      const cpu::Kernels& kernels) {
+    const test::WithAmxKernels with_kernels(kernels);
+    const size_t width = weight.num_panels() * kPanelColumns;
+    std::vector<float> y(x.rows.num_rows * width, -1.0f);
+    for_each_panel_row(
+        x, weight, 0, weight.num_panels(), [&](size_t row, size_t panel, const float* sums) {
+            std::copy_n(sums, kPanelColumns, &y[row * width + panel * kPanelColumns]);
+        });
+    return test::bits_of(std::span<const float>(y));
+}
+
+void expect_bits_of_emulation(size_t depth, std::span<const size_t> row_counts) {
+    const auto emulations = test::emulated_amx_tables();
+    const auto tiles = test::tile_amx_tables();
+    for (const WeightFormat format : kWeightFormats) {
+        const PackedLinear weight =
+            test::random_packed(format, kOutputs, depth, NumericClass::kAmx);
+        for (const size_t num_rows : row_counts) {
+            const test::RandomInput x(num_rows, weight);
+            const auto expected = bits_of_product(weight, x.input(), emulations.back().kernels);
+            for (const test::KernelTable& table : tiles) {
+                ASSERT_EQ(bits_of_product(weight, x.input(), table.kernels), expected)
+                    << table.name << ", " << name_of(format) << ", " << num_rows << " rows, depth "
+                    << depth;
+                ASSERT_FALSE(test::holds_software_tiles()) << table.name << " did not release them";
+            }
+        }
+    }
+}
+
+TEST(AmxProducts, HaveTheBitsOfTheEmulationForEveryNumberOfRows) {
+    if (!supported(NumericClass::kAvx512Bf16)) {
+        std::printf("without AVX-512 BF16 only products of the kernels of AMX are tested here\n");
+    }
+    std::vector<size_t> row_counts;
+    for (size_t num_rows = 1; num_rows <= 70; ++num_rows) row_counts.push_back(num_rows);
+    for (const size_t num_rows : {128u, 300u}) row_counts.push_back(num_rows);
+    expect_bits_of_emulation(161, row_counts);
+}
+
+TEST(AmxProducts, HaveTheBitsOfTheEmulationForEveryDepth) {
+    constexpr size_t kRowCounts[] = {1, 16, 17, 32, 33, 47, 49, 64, 100};
+    for (const size_t depth : {1u, 2u, 31u, 32u, 33u, 64u, 96u, 127u, 128u, 130u, 256u, 290u}) {
+        expect_bits_of_emulation(depth, kRowCounts);
+    }
+}
+
+// Several pieces of depth, with the blocks of an Intel core and of small caches.
+TEST(AmxProducts, HaveTheBitsOfTheEmulationForDeepWeights) {
+    constexpr size_t kRowCounts[] = {3, 20, 40, 64};
+    for (const cpu::Caches& caches :
+         {cpu::Caches{size_t{48} << 10, size_t{2} << 20}, cpu::kSmallCaches}) {
+        const test::WithBlocks blocks(cpu::BlockSizes::of(caches));
+        for (const size_t depth : {1152u, 1301u}) expect_bits_of_emulation(depth, kRowCounts);
+    }
+}
+
+}  // namespace
+}  // namespace afd::ops
