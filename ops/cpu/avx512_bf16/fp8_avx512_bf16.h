@@ -75,6 +75,8 @@ void unpack_fp8_pairs(const UnpackFp8Arguments& a) {
     const std::byte* line = a.values;
     uint16_t* out = a.out;
     for (size_t k = 0; k < a.depth; k += 4, line += 2 * kLineBytes, out += 2 * kPairElements) {
+        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(line, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(line + kLineBytes, a.fetch_ahead);
         const auto low = expand(line);
         const auto high = expand(line + kLineBytes);
         _mm512_store_si512(out, low.first);
