@@ -15,9 +15,10 @@
 //   bound    max(bytes / read, operations / peak) / our time
 //   oneDNN   its time / ours, with the same work (bench/experts/dnnl_experts.h); in brackets the
 //            time of its products alone, without the steps that make them an expert's result
-// and the target of the case with whether it was met. With two threads the round trip of a flag
-// between the cores is taken before and after: it tells whether two virtual cores share one core.
-// Rows in which that changed are marked and left out.
+// and the target of the case with whether it was met; beside a target of the peak, the part of the
+// peak that a plain read of the weights allows with so many rows. With two threads the round trip
+// of a flag between the cores is taken before and after: it tells whether two virtual cores share
+// one core. Rows in which that changed are marked and left out.
 //
 // Peaks are of the fastest instructions that the processor has (bench/limits/limit_loops.h), also
 // where another class than theirs was asked for. Where it has no AMX a line says that rows with AMX

@@ -125,6 +125,7 @@ ExpertRatios measure_ratios(const ExpertCase& c, size_t num_rounds, ExpertMachin
         ratios.milliseconds.push_back(seconds * 1e3);
         ratios.read.push_back(bytes / seconds / read);
         ratios.peak.push_back(c.operations() / seconds / peak);
+        ratios.read_peak.push_back(c.operations() / bytes * read / peak);
         ratios.bound.push_back(bound / seconds);
         if (!peer.exists()) continue;
         ratios.dnnl.push_back(peer_seconds.all / seconds);

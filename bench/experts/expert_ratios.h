@@ -16,6 +16,7 @@ struct ExpertRatios {
     std::vector<double> milliseconds;   // Of one call of ours.
     std::vector<double> read;           // Our bytes a second / those of a plain read.
     std::vector<double> peak;           // Our operations a second / those of multiply-adds alone.
+    std::vector<double> read_peak;      // What `peak` is where weights come as in a plain read.
     std::vector<double> bound;          // max(bytes / read, operations / peak) / our time.
     std::vector<double> dnnl;           // oneDNN's time / ours; empty without a peer.
     std::vector<double> dnnl_products;  // The same of its products alone.

@@ -64,6 +64,8 @@ void report_case(const ExpertCase& c,
         const double have = target->of == Of::kRead ? read : target->of == Of::kPeak ? peak : bound;
         is_met = have >= target->ratio;
         std::printf("  target %s %.2f: %s", target->name(), target->ratio, met_text(is_met));
+        // A target of the multiplier's peak is above what memory allows, where rows are too few.
+        if (target->of == Of::kPeak) std::printf(", memory allows %.2f", median(ratios.read_peak));
     }
     std::printf("%s\n", placement.text().c_str());
     std::fflush(stdout);
