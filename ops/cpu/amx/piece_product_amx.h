@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "ops/cpu/amx/even_steps.h"
 #include "ops/cpu/amx/tile_product_amx.h"
 #include "ops/cpu/amx/tile_unit_amx.h"
 #include "ops/cpu/block_sizes.h"
@@ -24,21 +25,6 @@ namespace {
 // Rows this far apart, or a multiple of it, share so few sets of a first-level cache of 64 sets
 // that 32 of them do not stay there.
 constexpr size_t kCrowdedStride = 1024;
-
-// Lines that are asked for from memory at every step, one after another.
-class LineFetch {
-  public:
-    LineFetch() = default;
-    LineFetch(const std::byte* from, size_t lines_a_step) : at_(from), lines_(lines_a_step) {}
-
-    [[gnu::always_inline]] void step() {
-        for (size_t i = 0; i < lines_; ++i, at_ += kCacheLine) __builtin_prefetch(at_, 0, 2);
-    }
-
-  private:
-    const std::byte* at_ = nullptr;
-    size_t lines_ = 0;
-};
 
 template <typename Unit, auto kAdd>
 class PieceProduct {
@@ -87,9 +73,8 @@ class PieceProduct {
     // The part of what is fetched from memory that falls to these rows and this panel.
     LineFetch next_weights(size_t panel, size_t row) const {
         if (a_.fetch == nullptr) return {};
-        const size_t part = a_.fetch_bytes / num_blocks_;
-        const std::byte* from = a_.fetch + panel * a_.fetch_stride + row / kAmxRows * part;
-        return {from, part / (num_steps_ * kCacheLine) + 1};
+        const std::byte* from = a_.fetch + panel * a_.fetch_stride;
+        return {from, a_.fetch_bytes, row / kAmxRows, num_blocks_, num_steps_};
     }
 
     // 17 to 32 rows.

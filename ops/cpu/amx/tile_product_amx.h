@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "ops/cpu/amx/even_steps.h"
 #include "ops/cpu/amx/padded_rows_amx.h"
 #include "ops/cpu/amx/tile_unit_amx.h"
 #include "ops/cpu/kernels.h"
@@ -25,7 +26,6 @@ constexpr size_t kAmxRows = 2 * kTileRows;
 // Bytes of a panel for 4 bytes of depth, and for one product.
 constexpr size_t kGroupBytes = 4 * kPanelColumns;
 constexpr size_t kStepBytes = kTileGroups * kGroupBytes;
-constexpr size_t kCacheLine = 64;
 
 struct TileProduct {
     const std::byte* x;  // num_rows rows of row_bytes, stride apart
