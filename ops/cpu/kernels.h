@@ -42,6 +42,10 @@ struct TileShape {
     // rows need more columns, else too few sums are in flight to hide the latency of the
     // multiplier.
     size_t row_panels = 0;  // <= rows
+    // Rows of tile and int8_tile that fetch their weights to the first-level cache at most
+    // (FetchAhead), if BlockSizes::near_rows is not less: none of a class whose loads are as fast
+    // from the second-level one.
+    size_t near_rows = kAllRows;
     // Of int4_tile at most, and of a product whose rows pass it block by block. More rows are the
     // work of unpack_int4 or unpack_mxfp4, which make bf16 panels, and tile, with the same bits;
     // all rows, where these are 0. A class with an order of its own for int4 weights has kAllRows.

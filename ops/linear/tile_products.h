@@ -52,6 +52,11 @@ struct PanelFetch {
     }
 };
 
+// Rows of a tile that fetch to the first-level cache.
+inline size_t near_rows_of(const cpu::Kernels& kernels) {
+    return std::min(kernels.shape.near_rows, cpu::block_sizes().near_rows);
+}
+
 // What differs between the weight formats in for_each_tile: x, how tiles are cut, and the call of
 // the kernel.
 
@@ -64,7 +69,7 @@ struct Bf16Product {
     Rows<const Bf16> x;
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     size_t rows_max = kernels.shape.rows;
-    size_t near_rows_max = cpu::block_sizes().near_rows;
+    size_t near_rows_max = near_rows_of(kernels);
     size_t num_steps = div_up(weight.depth(), 2);  // That fetch a line.
 
     size_t panels_at_once(const RowBlocks& blocks) const {
@@ -97,7 +102,7 @@ struct Int8Product {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
     Rows<const int8_t> x = rows.values;
     size_t rows_max = kernels.shape.rows;
-    size_t near_rows_max = cpu::block_sizes().near_rows;
+    size_t near_rows_max = near_rows_of(kernels);
     size_t num_steps = div_up(weight.depth(), 4);
     int32_t row_sum[cpu::kTileRowsMax] = {};
 

@@ -22,18 +22,15 @@ struct AddBytes {
 
 template <typename Unit>
 void amx_int8_tile(const Int8TileArguments& a) {
-    multiply_tiles<Unit, AddBytes{}>({.x = reinterpret_cast<const std::byte*>(a.x),
-                                      .stride = a.x_stride,
-                                      .num_rows = a.num_rows,
-                                      .row_bytes = a.depth,
-                                      .panel = a.panel,
-                                      .panel_bytes = 0,
-                                      .num_panels = 1,
-                                      .out = reinterpret_cast<std::byte*>(a.out),
-                                      .goes_on = false,
-                                      .is_cold = a.fetch_ahead.bytes > 0,
-                                      .fetch_next = a.fetch_next,
-                                      .next_x = reinterpret_cast<const std::byte*>(a.next_x)});
+    multiply_tiles<Unit, AddBytes{}>(
+        {.rows = {reinterpret_cast<const std::byte*>(a.x), a.x_stride, a.num_rows},
+         .row_bytes = a.depth,
+         .panel = a.panel,
+         .panel_bytes = 0,
+         .num_panels = 1,
+         .out = reinterpret_cast<std::byte*>(a.out),
+         .goes_on = false,
+         .fetch_ahead = a.fetch_ahead.bytes});
     for (size_t r = 0; r < a.num_rows; ++r) {
         const uint32_t surplus = 128u * static_cast<uint32_t>(a.row_sum[r]);
         int32_t* sums = a.out + r * kPanelColumns;

@@ -15,7 +15,10 @@ namespace {
 
 template <typename Unit>
 void set_product_kernels(Kernels& table) {
-    table.shape = {.rows = kAmxRows, .row_panels = kAmxRows, .w4a8_rows = table.shape.w4a8_rows};
+    table.shape = {.rows = kAmxRows,
+                   .row_panels = kAmxRows,
+                   .near_rows = 0,
+                   .w4a8_rows = table.shape.w4a8_rows};
     table.tile = amx_tile<Unit>;
     table.bf16_pieces = amx_pieces<Unit, AddBf16{}>;
     table.int8_pieces = amx_pieces<Unit, AddBytes{}>;

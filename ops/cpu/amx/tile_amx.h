@@ -18,18 +18,15 @@ struct AddBf16 {
 
 template <typename Unit>
 void amx_tile(const TileArguments& a) {
-    multiply_tiles<Unit, AddBf16{}>({.x = reinterpret_cast<const std::byte*>(a.x),
-                                     .stride = a.x_stride * sizeof(Bf16),
-                                     .num_rows = a.num_rows,
-                                     .row_bytes = a.depth * sizeof(Bf16),
-                                     .panel = reinterpret_cast<const std::byte*>(a.panel),
-                                     .panel_bytes = a.panel_elements * sizeof(uint16_t),
-                                     .num_panels = a.num_panels,
-                                     .out = reinterpret_cast<std::byte*>(a.out),
-                                     .goes_on = a.goes_on,
-                                     .is_cold = a.fetch_ahead.bytes > 0,
-                                     .fetch_next = a.fetch_next,
-                                     .next_x = reinterpret_cast<const std::byte*>(a.next_x)});
+    multiply_tiles<Unit, AddBf16{}>(
+        {.rows = {reinterpret_cast<const std::byte*>(a.x), a.x_stride * sizeof(Bf16), a.num_rows},
+         .row_bytes = a.depth * sizeof(Bf16),
+         .panel = reinterpret_cast<const std::byte*>(a.panel),
+         .panel_bytes = a.panel_elements * sizeof(uint16_t),
+         .num_panels = a.num_panels,
+         .out = reinterpret_cast<std::byte*>(a.out),
+         .goes_on = a.goes_on,
+         .fetch_ahead = a.fetch_ahead.bytes});
 }
 
 }  // namespace

@@ -86,5 +86,27 @@ TEST(AmxProducts, HaveTheBitsOfTheEmulationForDeepWeights) {
     }
 }
 
+size_t fetched_ahead = 0;
+
+// Goal: weights of few rows are fetched as far ahead as tiles want it, also where the first-level
+// cache is large. Method: a tile that notes what it is told.
+TEST(AmxProducts, FetchTheWeightsOfFewRowsFarAhead) {
+    const cpu::BlockSizes large = cpu::BlockSizes::of({size_t{48} << 10, size_t{2} << 20});
+    ASSERT_LT(large.fetch_near, large.fetch_far);
+    const test::WithBlocks blocks(large);
+    const PackedLinear weight =
+        test::random_packed(WeightFormat::kBf16, kOutputs, 64, NumericClass::kAmx);
+    const test::RandomInput x(3, weight);
+    for (const test::KernelTable& table : test::tile_amx_tables()) {
+        cpu::Kernels noting = table.kernels;
+        noting.tile = [](const cpu::TileArguments& a) {
+            fetched_ahead = a.fetch_ahead.bytes;
+            std::fill_n(a.out, a.num_rows * a.num_panels * kPanelColumns, 0.0f);
+        };
+        bits_of_product(weight, x.input(), noting);
+        EXPECT_EQ(fetched_ahead, large.fetch_far) << table.name;
+    }
+}
+
 }  // namespace
 }  // namespace afd::ops
