@@ -114,6 +114,14 @@ struct TileArguments : TileOf<Bf16, uint16_t, float> {
     bool goes_on = false;   // The chains begin with what `out` holds, otherwise with 0.
 };
 
+// Work that goes on between the steps of a product of tiles, which leave the vector unit free:
+// go_on(work) does one part of it, and may be called more often than there are parts.
+struct Meanwhile {
+    void (*go_on)(void* work) = nullptr;
+    void* work = nullptr;
+    size_t num_parts = 0;
+};
+
 // A piece of depth of some panels, and the rows that meet it. Bytes, since the kernels for bf16 and
 // for int8 weights take the same.
 struct PieceArguments {
@@ -131,6 +139,8 @@ struct PieceArguments {
     const std::byte* fetch = nullptr;
     size_t fetch_bytes = 0;
     size_t fetch_stride = 0;
+    // As evenly, num_parts of it at most: what is left of it is the caller's.
+    Meanwhile meanwhile{};
 };
 
 struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {

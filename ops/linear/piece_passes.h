@@ -71,9 +71,12 @@ void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finis
                       .out = to,
                       .fetch_ahead = cpu::block_sizes().fetch_near});
     };
-    alignas(64) std::byte room[kUnpackedBytes];
-    pass_bf16_pieces(range, x, UnpackedPieces(room, source, unpack), finish);
+    alignas(64) std::byte rooms[2 * kUnpackedBytes];
+    pass_bf16_pieces(range, x, UnpackedPieces(rooms, group, source, unpack), finish);
 }
+
+// Elements of depth of fp8 weights that are unpacked at a time, between two steps of tiles.
+constexpr size_t kFp8Unit = 32;
 
 // The products of blocks of 128 elements of depth are scaled and added to the sums, one block after
 // another (ops/format/numeric_class.h), for so few rows at a time that they stay in the first-level
@@ -140,10 +143,10 @@ void pass_fp8_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& 
                                   .fetch_ahead = cpu::block_sizes().fetch_near});
     };
     const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16));
-    alignas(64) std::byte room[kUnpackedBytes];
+    alignas(64) std::byte rooms[2 * kUnpackedBytes];
     Fp8PieceSums sums(range, x);
     walk.run(
-        UnpackedPieces(room, source, unpack),
+        UnpackedPieces(rooms, kFp8Unit, source, unpack),
         [](const PiecePlace&) {},
         [&](const PiecePlace& place, const cpu::PieceArguments& a) {
             sums.add(place, walk.chunks.first(place.chunk), a);

@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "ops/cpu/kernels.h"
 #include "ops/linear/packed_linear.h"
@@ -46,13 +49,17 @@ struct PieceSource {
 // int8.
 class PlainPieces {
   public:
+    static constexpr bool kAreUnpacked = false;
+
     PlainPieces(const PackedLinear& weight, size_t step_bytes)
         : weight_(weight), step_bytes_(step_bytes) {}
 
     PieceSource source(size_t panel, size_t k, size_t depth) const {
         return {weight_.panel_data(panel) + k * step_bytes_, depth * step_bytes_};
     }
-    void set_panels(const PiecePlace& place, cpu::PieceArguments& a) const {
+    void take(const PiecePlace& place,
+              const std::optional<PiecePlace>& /*next*/,
+              cpu::PieceArguments& a) const {
         a.panels = weight_.panel_data(place.panel) + place.k * step_bytes_;
         a.panel_stride = weight_.panel_bytes();
     }
@@ -62,31 +69,74 @@ class PlainPieces {
     size_t step_bytes_;
 };
 
-// Pieces that are unpacked to bf16 first, once for all rows of a chunk, to kUnpackedBytes of
-// `room`. source(panel, k, depth) tells where one lies, unpack(from, depth, to) does it.
+// Pieces that are unpacked to bf16 first, once for all rows of a chunk, and each while the one
+// before it is multiplied. source(panel, k, depth) tells where one lies, unpack(from, depth, to)
+// unpacks at most `unit` elements of depth that begin at a multiple of it.
 template <typename Source, typename Unpack>
 class UnpackedPieces {
   public:
-    UnpackedPieces(std::byte* room, const Source& source, const Unpack& unpack)
-        : room_(room), source_(source), unpack_(unpack) {}
+    static constexpr bool kAreUnpacked = true;
+
+    // rooms: 2 · kUnpackedBytes.
+    UnpackedPieces(std::byte* rooms, size_t unit, const Source& source, const Unpack& unpack)
+        : room_(rooms),
+          other_(rooms + kUnpackedBytes),
+          unit_(unit),
+          source_(source),
+          unpack_(unpack) {}
 
     PieceSource source(size_t panel, size_t k, size_t depth) const {
         return source_(panel, k, depth);
     }
-    void set_panels(const PiecePlace& place, cpu::PieceArguments& a) const {
+    // REQUIRES: `place` was the last call's `next`, or this is the first call.
+    void take(const PiecePlace& place,
+              const std::optional<PiecePlace>& next,
+              cpu::PieceArguments& a) {
+        if (!begun_) begin(place);
+        while (panel_ < begun_->num_panels) go_on();
         a.panels = room_;
-        a.panel_stride = div_up(place.depth, 2) * 2 * kPanelColumns * sizeof(Bf16);
-        for (size_t p = 0; p < place.num_panels; ++p) {
-            unpack_(source_(place.panel + p, place.k, place.depth).from,
-                    place.depth,
-                    reinterpret_cast<uint16_t*>(room_ + p * a.panel_stride));
-        }
+        a.panel_stride = stride_of(place);
+        if (!next) return;
+        begin(*next);
+        a.meanwhile = {[](void* pieces) { static_cast<UnpackedPieces*>(pieces)->go_on(); },
+                       this,
+                       next->num_panels * div_up(next->depth, unit_)};
     }
 
   private:
-    std::byte* room_;
+    static size_t stride_of(const PiecePlace& place) {
+        return div_up(place.depth, 2) * 2 * kPanelColumns * sizeof(Bf16);
+    }
+
+    void begin(const PiecePlace& place) {
+        std::swap(room_, other_);
+        begun_ = place;
+        panel_ = 0;
+        at_ = 0;
+    }
+
+    // One unit, if any is left.
+    void go_on() {
+        if (panel_ == begun_->num_panels) return;
+        const size_t count = std::min(unit_, begun_->depth - at_);
+        unpack_(source_(begun_->panel + panel_, begun_->k + at_, count).from,
+                count,
+                reinterpret_cast<uint16_t*>(room_ + panel_ * stride_of(*begun_) +
+                                            at_ * kPanelColumns * sizeof(Bf16)));
+        at_ += count;
+        if (at_ < begun_->depth) return;
+        at_ = 0;
+        ++panel_;
+    }
+
+    std::byte* room_;   // Of what was begun last;
+    std::byte* other_;  // of the piece before it.
+    size_t unit_;
     const Source& source_;
     const Unpack& unpack_;
+    std::optional<PiecePlace> begun_;
+    size_t panel_ = 0;  // Of begun_, and elements of its depth, that come next.
+    size_t at_ = 0;
 };
 
 // The pieces of panels [first_panel, last_panel) of a matrix of `depth`, `piece` elements each.
@@ -98,45 +148,50 @@ struct PieceWalk {
     RowBlocks chunks;
 
     // For each group and chunk calls begin(place), then multiply(place, arguments) for each of its
-    // pieces, without x and sums, and end(place); begin's and end's place has no k and depth.
+    // pieces, without x and sums, and end(place).
     template <typename Pieces, typename Begin, typename Multiply, typename End>
-    void run(const Pieces& pieces,
-             const Begin& begin,
-             const Multiply& multiply,
-             const End& end) const {
-        for (size_t panel = first_panel; panel < last_panel; panel += kGroupPanels) {
-            const size_t num_panels = std::min(kGroupPanels, last_panel - panel);
-            for (size_t chunk = 0; chunk < chunks.count; ++chunk) {
-                PiecePlace place{panel, num_panels, chunk, 0, 0};
-                begin(place);
-                for (; place.k < depth; place.k += piece) {
-                    place.depth = std::min(piece, depth - place.k);
-                    cpu::PieceArguments a;
-                    a.num_rows = chunks.rows(chunk);
-                    a.num_panels = num_panels;
-                    a.goes_on = place.k > 0;
-                    pieces.set_panels(place, a);
-                    set_fetch(pieces, place, a);
-                    multiply(place, a);
-                }
-                end(place);
-            }
+    void run(Pieces pieces, const Begin& begin, const Multiply& multiply, const End& end) const {
+        std::optional<PiecePlace> place = at(first_panel, 0, 0);
+        while (place) {
+            const std::optional<PiecePlace> next = after(*place);
+            if (place->k == 0) begin(*place);
+            cpu::PieceArguments a;
+            a.num_rows = chunks.rows(place->chunk);
+            a.num_panels = place->num_panels;
+            a.goes_on = place->k > 0;
+            pieces.take(*place, next, a);
+            // What is unpacked meanwhile has come from memory by now.
+            set_fetch(pieces, next && Pieces::kAreUnpacked ? after(*next) : next, a);
+            multiply(*place, a);
+            if (place->k + place->depth == depth) end(*place);
+            place = next;
         }
     }
 
   private:
-    // What comes next.
+    // The place that begins there, unless the panels end before it.
+    std::optional<PiecePlace> at(size_t panel, size_t chunk, size_t k) const {
+        if (panel >= last_panel) return std::nullopt;
+        return PiecePlace{panel,
+                          std::min(kGroupPanels, last_panel - panel),
+                          chunk,
+                          k,
+                          std::min(piece, depth - k)};
+    }
+    std::optional<PiecePlace> after(const PiecePlace& place) const {
+        const size_t k = place.k + place.depth;
+        if (k < depth) return at(place.panel, place.chunk, k);
+        if (place.chunk + 1 < chunks.count) return at(place.panel, place.chunk + 1, 0);
+        return at(place.panel + kGroupPanels, 0, 0);
+    }
+
     template <typename Pieces>
-    void set_fetch(const Pieces& pieces, const PiecePlace& place, cpu::PieceArguments& a) const {
-        size_t panel = place.panel;
-        size_t k = place.k + place.depth;
-        if (k == depth) {
-            k = 0;
-            if (place.chunk + 1 == chunks.count) panel += kGroupPanels;
-            if (panel >= last_panel) return;
-        }
-        const PieceSource next = pieces.source(panel, k, std::min(piece, depth - k));
-        const PieceSource beside = pieces.source(panel + 1, k, 0);
+    void set_fetch(const Pieces& pieces,
+                   const std::optional<PiecePlace>& place,
+                   cpu::PieceArguments& a) const {
+        if (!place) return;
+        const PieceSource next = pieces.source(place->panel, place->k, place->depth);
+        const PieceSource beside = pieces.source(place->panel + 1, place->k, 0);
         a.fetch = next.from;
         a.fetch_bytes = next.bytes;
         a.fetch_stride = static_cast<size_t>(beside.from - next.from);

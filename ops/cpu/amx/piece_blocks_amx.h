@@ -42,7 +42,8 @@ class PieceBlocks {
     explicit PieceBlocks(const PieceArguments& a)
         : a_(a),
           num_steps_(a.row_bytes / kTileRowBytes),
-          num_blocks_((a.num_rows + kAmxRows - 1) / kAmxRows) {}
+          num_blocks_((a.num_rows + kAmxRows - 1) / kAmxRows),
+          meanwhile_(a.meanwhile.num_parts, num_blocks_ * a.num_panels * num_steps_) {}
 
     // Of a pass.
     size_t num_steps() const { return num_steps_; }
@@ -59,7 +60,10 @@ class PieceBlocks {
     }
 
     // What goes on beside the products.
-    [[gnu::always_inline]] void step() { memory_.step(); }
+    [[gnu::always_inline]] void step() {
+        memory_.step();
+        meanwhile_.step([&] { a_.meanwhile.go_on(a_.meanwhile.work); });
+    }
 
     std::byte* sums(size_t panel, size_t row) const {
         return a_.sums + (panel * a_.num_rows + row) * kSumRow;
@@ -104,6 +108,7 @@ class PieceBlocks {
     const size_t num_steps_;
     const size_t num_blocks_;
     LineFetch memory_;
+    EvenSteps meanwhile_;
 };
 
 }  // namespace

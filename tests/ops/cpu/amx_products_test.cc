@@ -108,5 +108,56 @@ TEST(AmxProducts, FetchTheWeightsOfFewRowsFarAhead) {
     }
 }
 
+// Goal: what goes on beside the products of a piece is all done when they are, or left alone.
+TEST(AmxProducts, DoWhatGoesOnMeanwhile) {
+    for (const test::KernelTable& table : test::tile_amx_tables()) {
+        for (const size_t num_rows : {1u, 32u, 33u, 70u}) {
+            for (const size_t num_parts : {0u, 1u, 8u, 1000u}) {
+                for (const size_t depth : {1u, 32u, 70u}) {
+                    const test::RandomMatrix x(num_rows, depth, 1);
+                    const std::vector<uint16_t> panels(2 * (depth + 1) * kPanelColumns);
+                    std::vector<float> sums(2 * num_rows * kPanelColumns);
+                    size_t done = 0;
+                    cpu::PieceArguments a;
+                    set_rows(x.rows(), 0, 0, depth, a);
+                    a.num_rows = num_rows;
+                    a.panels = reinterpret_cast<const std::byte*>(panels.data());
+                    a.panel_stride = panels.size() / 2 * sizeof(uint16_t);
+                    a.num_panels = 2;
+                    a.sums = reinterpret_cast<std::byte*>(sums.data());
+                    a.meanwhile = {
+                        [](void* count) { ++*static_cast<size_t*>(count); }, &done, num_parts};
+                    table.kernels.bf16_pieces(a);
+                    EXPECT_EQ(done, depth < 32 ? 0 : num_parts)
+                        << table.name << ", " << num_rows << " rows, depth " << depth;
+                }
+            }
+        }
+    }
+}
+
+std::vector<size_t> parts_meanwhile;
+
+// Goal: weights are unpacked beside the products of the piece before theirs. Method: a kernel that
+// notes how many parts it is given.
+TEST(AmxProducts, UnpackThePieceThatComesNextMeanwhile) {
+    const test::WithBlocks blocks(cpu::BlockSizes::of({size_t{48} << 10, size_t{2} << 20}));
+    constexpr size_t kDepth = 4 * 256 + 128;
+    const PackedLinear weight =
+        test::random_packed(WeightFormat::kInt4Group32, kOutputs, kDepth, NumericClass::kAmx);
+    const test::RandomInput x(40, weight);
+    for (const test::KernelTable& table : test::tile_amx_tables()) {
+        cpu::Kernels noting = table.kernels;
+        noting.bf16_pieces = [](const cpu::PieceArguments& a) {
+            parts_meanwhile.push_back(a.meanwhile.num_parts);
+            std::fill_n(a.sums, a.num_panels * a.num_rows * kPanelColumns * 4, std::byte{0});
+        };
+        parts_meanwhile.clear();
+        bits_of_product(weight, x.input(), noting);
+        const std::vector<size_t> groups_of_four_panels = {32, 32, 32, 16, 0};
+        EXPECT_EQ(parts_meanwhile, groups_of_four_panels) << table.name;
+    }
+}
+
 }  // namespace
 }  // namespace afd::ops
