@@ -143,6 +143,14 @@ struct PieceArguments {
     Meanwhile meanwhile{};
 };
 
+// The same of fp8 panels that were unpacked to bf16. A piece begins with a block of 128 elements of
+// depth, and the products of each block are added to the sums as add_block does, one block after
+// another (ops/format/numeric_class.h).
+struct Fp8PieceArguments : PieceArguments {
+    const float* scales = nullptr;  // Of the first panel's first block; two for each block.
+    size_t scale_stride = 0;        // To those of the next panel, in floats.
+};
+
 struct Int8TileArguments : TileOf<int8_t, std::byte, int32_t> {
     const int32_t* row_sum = nullptr;  // [num_rows] Σ x of the row, modulo 2^32
 };
@@ -360,6 +368,7 @@ struct Kernels {
     // they are. Null: more rows than a tile has pass whole panels (ops/linear/panel_passes.h).
     void (*bf16_pieces)(const PieceArguments& arguments) = nullptr;
     void (*int8_pieces)(const PieceArguments& arguments) = nullptr;
+    void (*fp8_pieces)(const Fp8PieceArguments& arguments) = nullptr;
     // Σ x, modulo 2^32.
     int32_t (*sum_int8)(const int8_t* x, size_t count);
     // out = the exact sums of x · Wᵀ.

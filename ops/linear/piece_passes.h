@@ -31,11 +31,13 @@ struct PanelRange {
     }
 };
 
-template <typename Pieces, typename Finish>
-void pass_bf16_pieces(const PanelRange& range,
-                      Rows<const Bf16> x,
-                      const Pieces& pieces,
-                      const Finish& finish) {
+// Rows of bf16 whose sums multiply(place, arguments) adds to.
+template <typename Pieces, typename Finish, typename Multiply>
+void pass_bf16_sums(const PanelRange& range,
+                    Rows<const Bf16> x,
+                    const Pieces& pieces,
+                    const Finish& finish,
+                    const Multiply& multiply) {
     const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16));
     alignas(64) float sums[kGroupSums];
     walk.run(
@@ -44,11 +46,22 @@ void pass_bf16_pieces(const PanelRange& range,
         [&](const PiecePlace& place, cpu::PieceArguments& a) {
             set_rows(x, walk.chunks.first(place.chunk), place.k, place.depth, a);
             a.sums = reinterpret_cast<std::byte*>(sums);
-            range.kernels.bf16_pieces(a);
+            multiply(place, a);
         },
         [&](const PiecePlace& place) {
             const PlainSums done{sums, walk.chunks.rows(place.chunk)};
             finish_pieces(walk.chunks, place, done, finish);
+        });
+}
+
+template <typename Pieces, typename Finish>
+void pass_bf16_pieces(const PanelRange& range,
+                      Rows<const Bf16> x,
+                      const Pieces& pieces,
+                      const Finish& finish) {
+    pass_bf16_sums(
+        range, x, pieces, finish, [&](const PiecePlace& /*place*/, const cpu::PieceArguments& a) {
+            range.kernels.bf16_pieces(a);
         });
 }
 
@@ -78,60 +91,9 @@ void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finis
 // Elements of depth of fp8 weights that are unpacked at a time, between two steps of tiles.
 constexpr size_t kFp8Unit = 32;
 
-// The products of blocks of 128 elements of depth are scaled and added to the sums, one block after
-// another (ops/format/numeric_class.h), for so few rows at a time that they stay in the first-level
-// cache.
-class Fp8PieceSums {
-  public:
-    static constexpr size_t kRows = 64;
-
-    Fp8PieceSums(const PanelRange& range, Rows<const Bf16> x) : range_(range), x_(x) {}
-
-    const float* sums() const { return sums_; }
-
-    // `a` has the rows and the unpacked panels of the place; its first row is `row` of x.
-    void add(const PiecePlace& place, size_t row, cpu::PieceArguments a) {
-        const size_t num_rows = a.num_rows;
-        for (size_t first = 0; first < num_rows; first += kRows) {
-            a.num_rows = std::min(kRows, num_rows - first);
-            for (size_t at = 0; at < place.depth; at += kFp8BlockEdge) {
-                const size_t count = std::min(kFp8BlockEdge, place.depth - at);
-                cpu::PieceArguments block = a;
-                set_rows(x_, row + first, place.k + at, count, block);
-                block.panels += at * kPanelColumns * sizeof(Bf16);
-                block.sums = reinterpret_cast<std::byte*>(products_);
-                block.goes_on = false;
-                range_.kernels.bf16_pieces(block);
-                add_products(place, place.k + at, a.num_rows, num_rows, first);
-                a.fetch = nullptr;  // Done by the first of them.
-            }
-        }
-    }
-
-  private:
-    // To rows from `first` on, of num_rows that a panel has.
-    void add_products(
-        const PiecePlace& place, size_t k, size_t count, size_t num_rows, size_t first) {
-        const size_t depth = range_.weight.depth();
-        for (size_t p = 0; p < place.num_panels; ++p) {
-            const std::byte* panel = range_.weight.panel_data(place.panel + p);
-            const auto* scales = reinterpret_cast<const float*>(panel + fp8_values_bytes(depth));
-            range_.kernels.add_block({.products = products_ + p * count * kPanelColumns,
-                                      .scales = scales + k / kFp8BlockEdge * 2,
-                                      .num_rows = count,
-                                      .goes_on = k > 0,
-                                      .sums = sums_ + (p * num_rows + first) * kPanelColumns});
-        }
-    }
-
-    const PanelRange& range_;
-    Rows<const Bf16> x_;
-    alignas(64) float sums_[kGroupSums];
-    alignas(64) float products_[kGroupPanels * kRows * kPanelColumns];
-};
-
 template <typename Finish>
 void pass_fp8_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& finish) {
+    static_assert(cpu::BlockSizes::kPieceRowBytesLeast % (kFp8BlockEdge * sizeof(Bf16)) == 0);
     const auto source = [&](size_t panel, size_t k, size_t depth) {
         return PieceSource{range.weight.panel_data(panel) + k * kPanelColumns,
                            depth * kPanelColumns};
@@ -142,19 +104,16 @@ void pass_fp8_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& 
                                   .out = to,
                                   .fetch_ahead = cpu::block_sizes().fetch_near});
     };
-    const PieceWalk walk = range.walk(x.num_rows, sizeof(Bf16));
     alignas(64) std::byte rooms[2 * kUnpackedBytes];
-    Fp8PieceSums sums(range, x);
-    walk.run(
-        UnpackedPieces(rooms, kFp8Unit, source, unpack),
-        [](const PiecePlace&) {},
-        [&](const PiecePlace& place, const cpu::PieceArguments& a) {
-            sums.add(place, walk.chunks.first(place.chunk), a);
-        },
-        [&](const PiecePlace& place) {
-            const PlainSums done{sums.sums(), walk.chunks.rows(place.chunk)};
-            finish_pieces(walk.chunks, place, done, finish);
-        });
+    const UnpackedPieces pieces(rooms, kFp8Unit, source, unpack);
+    pass_bf16_sums(range, x, pieces, finish, [&](const PiecePlace& place, const auto& arguments) {
+        const std::byte* scales =
+            range.weight.panel_data(place.panel) + fp8_values_bytes(range.weight.depth());
+        cpu::Fp8PieceArguments a{arguments};
+        a.scales = reinterpret_cast<const float*>(scales) + place.k / kFp8BlockEdge * 2;
+        a.scale_stride = range.weight.panel_bytes() / sizeof(float);
+        range.kernels.fp8_pieces(a);
+    });
 }
 
 // Panels hold q + 128, so that sums, exact modulo 2^32, begin with -128 · Σ x.

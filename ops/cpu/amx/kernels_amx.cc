@@ -14,7 +14,7 @@ namespace afd::ops::cpu {
 const Kernels& amx_kernels() {
     static const Kernels kTable = [] {
         Kernels table = avx512_bf16_kernels();
-        set_product_kernels<AmxTileUnit>(table);
+        set_product_kernels<AmxTileUnit, avx512_bf16_kernels>(table);
         set_attention_kernels<AmxTileUnit>(table);
         return table;
     }();

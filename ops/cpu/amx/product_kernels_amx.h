@@ -4,6 +4,7 @@
 // The entries of a table of class amx that multiply rows and weights with tiles. Compiled into
 // ops/cpu/amx/kernels_amx.cc and tests only, whose tables differ in nothing but the unit.
 
+#include "ops/cpu/amx/fp8_pieces_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
 #include "ops/cpu/amx/piece_product_amx.h"
 #include "ops/cpu/amx/tile_amx.h"
@@ -13,7 +14,8 @@
 namespace afd::ops::cpu {
 namespace {
 
-template <typename Unit>
+// kPlain() gives the table that `table` is a copy of: its kernels unpack weights and add blocks.
+template <typename Unit, auto kPlain>
 void set_product_kernels(Kernels& table) {
     table.shape = {.rows = kAmxRows,
                    .row_panels = kAmxRows,
@@ -22,6 +24,7 @@ void set_product_kernels(Kernels& table) {
     table.tile = amx_tile<Unit>;
     table.bf16_pieces = amx_pieces<Unit, AddBf16{}>;
     table.int8_pieces = amx_pieces<Unit, AddBytes{}>;
+    table.fp8_pieces = amx_fp8_pieces<Unit, kPlain>;
     table.int8_tile = amx_int8_tile<Unit>;
 }
 

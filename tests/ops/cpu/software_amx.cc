@@ -13,7 +13,7 @@ namespace afd::ops::test {
 const cpu::Kernels& software_amx_kernels() {
     static const cpu::Kernels kTable = [] {
         cpu::Kernels table = cpu::avx512_bf16_kernels();
-        cpu::set_product_kernels<SoftwareTiles>(table);
+        cpu::set_product_kernels<SoftwareTiles, cpu::avx512_bf16_kernels>(table);
         cpu::set_attention_kernels<SoftwareTiles>(table);
         return table;
     }();

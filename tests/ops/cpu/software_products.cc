@@ -10,7 +10,7 @@ namespace afd::ops::test {
 const cpu::Kernels& software_product_kernels() {
     static const cpu::Kernels kTable = [] {
         cpu::Kernels table = cpu::amx_portable_kernels();
-        cpu::set_product_kernels<SoftwareTiles>(table);
+        cpu::set_product_kernels<SoftwareTiles, cpu::amx_portable_kernels>(table);
         return table;
     }();
     return kTable;
