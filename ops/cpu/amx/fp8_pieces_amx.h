@@ -89,7 +89,6 @@ class Fp8PieceProduct {
     }
 
   private:
-    static constexpr size_t kStepDepth = kTileRowBytes / sizeof(Bf16);
     static constexpr size_t kBlockSteps = kFp8BlockEdge / kStepDepth;
 
     template <typename Tiles>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Numeric class amx with the instruction: tdpbf16ps, 16 times 16 sums of 32 products a step, and
-// tdpbsud for int8 weights. int4 and fp8 weights are unpacked to panels of bf16 pairs, of which a
-// tile of B is every second line. Compiled like kernels_avx512_bf16.cc.
+// tdpbsud for int8 weights. int4, mxfp4 and fp8 weights are unpacked to bf16 pairs, of whose lines
+// a tile of B is every second one. Compiled like kernels_avx512_bf16.cc.
 
 #include "ops/cpu/amx/attention_kernels_amx.h"
 #include "ops/cpu/amx/product_kernels_amx.h"

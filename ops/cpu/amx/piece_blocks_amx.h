@@ -25,9 +25,6 @@ namespace {
 // that 32 of them do not stay there.
 constexpr size_t kCrowdedStride = 1024;
 
-// Bytes between the rows of a panel's sums.
-constexpr size_t kSumRow = kPanelColumns * 4;
-
 // A block of rows and one panel.
 struct PiecePass {
     TileRowsOfX rows;

@@ -4,6 +4,7 @@
 // The entries of a table of class amx that multiply rows and weights with tiles. Compiled into
 // ops/cpu/amx/kernels_amx.cc and tests only, whose tables differ in nothing but the unit.
 
+#include "ops/cpu/amx/expanded_tile_amx.h"
 #include "ops/cpu/amx/fp8_pieces_amx.h"
 #include "ops/cpu/amx/int8_amx.h"
 #include "ops/cpu/amx/piece_product_amx.h"
@@ -20,12 +21,18 @@ void set_product_kernels(Kernels& table) {
     table.shape = {.rows = kAmxRows,
                    .row_panels = kAmxRows,
                    .near_rows = 0,
+                   .int4_rows = kAmxRows,
+                   .int4_product_rows = kAmxRows,
+                   .fp8_rows = kAmxRows,
+                   .fp8_product_rows = kAmxRows,
                    .w4a8_rows = table.shape.w4a8_rows};
     table.tile = amx_tile<Unit>;
     table.bf16_pieces = amx_pieces<Unit, AddBf16{}>;
     table.int8_pieces = amx_pieces<Unit, AddBytes{}>;
     table.fp8_pieces = amx_fp8_pieces<Unit, kPlain>;
     table.int8_tile = amx_int8_tile<Unit>;
+    table.int4_tile = amx_int4_tile<Unit, kPlain>;
+    table.fp8_tile = amx_fp8_tile<Unit, kPlain>;
 }
 
 }  // namespace

@@ -26,6 +26,9 @@ constexpr size_t kAmxRows = 2 * kTileRows;
 constexpr size_t kGroupBytes = 4 * kPanelColumns;
 constexpr size_t kStepBytes = kTileGroups * kGroupBytes;
 
+// Bytes between the rows of the sums of one panel alone.
+constexpr size_t kSumRow = kPanelColumns * 4;
+
 // Rows of a block that begin at x, `stride` bytes apart.
 struct TileRowsOfX {
     const std::byte* x;

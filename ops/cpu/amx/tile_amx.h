@@ -9,6 +9,9 @@
 namespace afd::ops::cpu {
 namespace {
 
+// Elements of depth of one product.
+constexpr size_t kStepDepth = kTileRowBytes / sizeof(Bf16);
+
 struct AddBf16 {
     template <typename Unit, int kC, int kA, int kB>
     void operator()() const {

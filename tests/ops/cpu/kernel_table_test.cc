@@ -16,14 +16,22 @@
 #include <vector>
 
 #include "ops/linear/panel_loop.h"
+#include "tests/ops/cpu/amx_tables.h"
 #include "tests/ops/cpu/kernel_tables.h"
 #include "tests/ops/test_data.h"
 
 namespace afd::ops {
 namespace {
 
+// Those of this processor, and all ways to class amx.
+std::vector<test::KernelTable> tables_of_every_way() {
+    std::vector<test::KernelTable> tables = test::every_kernel_table();
+    for (const test::KernelTable& table : test::amx_tables()) tables.push_back(table);
+    return tables;
+}
+
 TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
-    for (const test::KernelTable& table : test::every_kernel_table()) {
+    for (const test::KernelTable& table : tables_of_every_way()) {
         SCOPED_TRACE(table.name);
         const cpu::TileShape& shape = table.kernels.shape;
         EXPECT_GE(shape.rows, size_t{1});
@@ -41,8 +49,10 @@ TEST(KernelTable, TilesAreWithinTheBoundsOfArrays) {
 }
 
 TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
-    for (const test::KernelTable& table : test::every_kernel_table()) {
+    for (const test::KernelTable& table : tables_of_every_way()) {
         SCOPED_TRACE(table.name);
+        EXPECT_EQ(table.kernels.bf16_pieces == nullptr, table.kernels.int8_pieces == nullptr);
+        EXPECT_EQ(table.kernels.bf16_pieces == nullptr, table.kernels.fp8_pieces == nullptr);
         EXPECT_TRUE(table.kernels.shape.int4_rows == 0 || table.kernels.int4_tile != nullptr);
         EXPECT_TRUE(table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows ||
                     table.kernels.unpack_int4 != nullptr);
