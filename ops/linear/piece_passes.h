@@ -12,6 +12,7 @@
 #include "ops/linear/linear_input.h"
 #include "ops/linear/packed_linear.h"
 #include "ops/linear/piece_walk.h"
+#include "ops/linear/pieces.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/check.h"
 

@@ -136,10 +136,17 @@ TEST(AmxProducts, DoWhatGoesOnMeanwhile) {
     }
 }
 
-std::vector<size_t> parts_meanwhile;
+// What a kernel of pieces is given to do beside its products.
+struct BesideProducts {
+    size_t num_parts;
+    const std::byte* fetch;
 
-// Goal: weights are unpacked beside the products of the piece before theirs. Method: a kernel that
-// notes how many parts it is given.
+    friend bool operator==(const BesideProducts&, const BesideProducts&) = default;
+};
+std::vector<BesideProducts> beside_products;
+
+// Goal: weights are unpacked beside the products of the piece before theirs, and have come from
+// memory by then. Method: a kernel that notes what it is given.
 TEST(AmxProducts, UnpackThePieceThatComesNextMeanwhile) {
     const test::WithBlocks blocks(cpu::BlockSizes::of({size_t{48} << 10, size_t{2} << 20}));
     constexpr size_t kDepth = 4 * 256 + 128;
@@ -149,13 +156,18 @@ TEST(AmxProducts, UnpackThePieceThatComesNextMeanwhile) {
     for (const test::KernelTable& table : test::tile_amx_tables()) {
         cpu::Kernels noting = table.kernels;
         noting.bf16_pieces = [](const cpu::PieceArguments& a) {
-            parts_meanwhile.push_back(a.meanwhile.num_parts);
+            beside_products.push_back({a.meanwhile.num_parts, a.fetch});
             std::fill_n(a.sums, a.num_panels * a.num_rows * kPanelColumns * 4, std::byte{0});
         };
-        parts_meanwhile.clear();
+        beside_products.clear();
         bits_of_product(weight, x.input(), noting);
-        const std::vector<size_t> groups_of_four_panels = {32, 32, 32, 16, 0};
-        EXPECT_EQ(parts_meanwhile, groups_of_four_panels) << table.name;
+        const auto at = [&](size_t k) {
+            return weight.panel_data(0) + k / 32 * int4_group_bytes(32);
+        };
+        // A part is a group of one of four panels.
+        const std::vector<BesideProducts> expected = {
+            {32, at(512)}, {32, at(768)}, {32, at(1024)}, {16, nullptr}, {0, nullptr}};
+        EXPECT_EQ(beside_products, expected) << table.name;
     }
 }
 
