@@ -34,6 +34,7 @@ nlohmann::ordered_json worker_json(const Worker& worker) {
     row["num_sequences"] = worker.num_sequences();
     row["kv_tokens_used"] = worker.kv_tokens_used();
     row["kv_tokens_total"] = worker.kv_tokens_total();
+    row["kv_tokens_held"] = worker.kv_tokens_held();
     row["kv_windowed_tokens_used"] = worker.kv_windowed_tokens_used();
     row["num_tokens"] = worker.num_tokens();
     row["num_rounds"] = worker.num_rounds();

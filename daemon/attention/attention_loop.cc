@@ -399,7 +399,7 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
         if (is_long) piece.sequence->is_in_long_lane = false;
         sequences_.offer_computed(*piece.sequence);
-        sequences_.move_window(*piece.sequence);
+        sequences_.move_on(*piece.sequence);
     }
     probe_.finished_step(micro_batch);
     micro_batch.clear();
@@ -450,7 +450,7 @@ bool AttentionLoop::end_finished_sequences() {
     parts_.metrics.set(Counter::kKvTokens,
                        uint64_t{sequences_.num_kv_blocks_used()} * model::kKvBlockTokens);
     parts_.metrics.set(Counter::kKvWindowedTokens,
-                       uint64_t{sequences_.num_windowed_blocks_used()} * model::kKvBlockTokens);
+                       uint64_t{sequences_.num_windowed_blocks_reserved()} * model::kKvBlockTokens);
     return sequences_.active().size() < num_before;
 }
 

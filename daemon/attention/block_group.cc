@@ -30,26 +30,29 @@ void BlockGroup::leave(HeldBlocks& held, uint32_t num_computed) {
     }
 }
 
-bool BlockGroup::take_more(HeldBlocks& held, uint32_t max_total_tokens) {
-    const uint64_t wanted = std::min(model::BlockAllocator::blocks_for(max_total_tokens),
-                                     held.num_left + model::held_blocks(max_total_tokens, window_));
-    return wanted <= held.table.size() || blocks_.reserve(wanted - held.table.size(), held.table);
+bool BlockGroup::reserve(HeldBlocks& held, uint64_t num_blocks) {
+    if (num_blocks > uint64_t{num_unreserved()} + held.num_reserved) return false;
+    num_reserved_ -= held.num_reserved;
+    held.num_reserved = static_cast<uint32_t>(num_blocks);
+    num_reserved_ += held.num_reserved;
+    return true;
 }
 
-void BlockGroup::share(HeldBlocks& held, uint32_t index, int32_t block) {
-    AFD_ASSERT(index >= held.num_left && index <= held.table.size(),
-               "block %u of %zu, %u left",
-               index,
-               held.table.size(),
-               held.num_left);
+void BlockGroup::take(HeldBlocks& held, uint32_t num_tokens) {
+    const uint64_t wanted = std::min(model::BlockAllocator::blocks_for(num_tokens),
+                                     uint64_t{held.num_left} + held.num_reserved);
+    if (wanted <= held.table.size()) return;
+    const bool has_room = blocks_.take(wanted - held.table.size(), held.table);
+    AFD_ASSERT(has_room,
+               "%u of %u blocks are reserved, %u are free",
+               num_reserved_,
+               num_blocks(),
+               blocks_.num_free());
+}
+
+void BlockGroup::share(HeldBlocks& held, int32_t block) {
     blocks_.hold(block);
-    if (index == held.table.size()) {
-        held.table.push_back(block);
-        return;
-    }
-    returned_.push_back(held.table[index]);
-    blocks_.release(returned_);
-    held.table[index] = block;
+    held.table.push_back(block);
 }
 
 void BlockGroup::release(HeldBlocks& held) {
@@ -57,6 +60,8 @@ void BlockGroup::release(HeldBlocks& held) {
     held.table.erase(held.table.begin(), held.table.begin() + held.num_left);
     held.num_left = 0;
     blocks_.release(held.table);
+    num_reserved_ -= held.num_reserved;
+    held.num_reserved = 0;
 }
 
 }  // namespace afd::daemon

@@ -30,7 +30,7 @@ struct Sequence {
     HeldBlocks held;      // The KV blocks; of a model that has layers with a window beside others,
     HeldBlocks windowed;  // those of the others, and these of the layers with a window.
     // SequenceTable's own: the positions that have their blocks so far.
-    uint32_t num_places = UINT32_MAX;
+    uint32_t num_places = 0;
     std::vector<uint32_t> layer_positions;  // [num_layers + 1]
     uint32_t num_scheduled = 0;
     // The prefix cache (model/attention/prefix_cache.h); SequenceTable's own.

@@ -52,13 +52,13 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
     start_place(sequence);
     // Of a prompt that reports logprobs every position has to be computed.
     sequence.uses_prefix = blocks_.entries().is_on() && !sequence.request->prompt_logprobs;
-    if (!take_blocks(sequence)) {
+    if (!reserve_blocks(sequence)) {
         request = std::move(sequence.request);
         return Error{Code::kResourceExhausted,
                      fmt::format("{} tokens need {} KV blocks, {} of {} are free; raise kv_tokens",
                                  request->max_total_tokens,
                                  model::held_blocks(request->max_total_tokens, blocks_.window()),
-                                 blocks_.num_free(),
+                                 blocks_.num_unreserved(),
                                  blocks_.num_blocks())};
     }
     free_.pop_back();
@@ -71,7 +71,7 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
 void SequenceTable::start_place(Sequence& sequence) {
     std::fill(sequence.layer_positions.begin(), sequence.layer_positions.end(), 0);
     sequence.num_scheduled = 0;
-    sequence.num_places = UINT32_MAX;
+    sequence.num_places = 0;
     sequence.prefix_serial = model::PrefixCache::kNoParent;
     sequence.num_chained = 0;
     sequence.num_shared = 0;
@@ -88,13 +88,27 @@ void SequenceTable::start_place(Sequence& sequence) {
     sequence.blocked_since_us = 0;
 }
 
-// False: there are not as many; then it holds none.
-bool SequenceTable::take_blocks(Sequence& sequence) {
-    // What is ready is held first, so that the room for the rest is not made of it.
-    take_ready(sequence);
-    if (take_more_blocks(sequence)) return true;
-    release_blocks(sequence);
+// False: there are not as many; then it has reserved none.
+bool SequenceTable::reserve_blocks(Sequence& sequence) {
+    const uint32_t tokens = sequence.request->max_total_tokens;
+    if (!blocks_.reserve(sequence.held, model::held_blocks(tokens, blocks_.window()))) return false;
+    if (!windowed_ ||
+        windowed_->reserve(sequence.windowed, model::held_blocks(tokens, windowed_->window()))) {
+        return true;
+    }
+    blocks_.release(sequence.held);
     return false;
+}
+
+// Those of the tokens that are known, as far as it has reserved them.
+void SequenceTable::take_blocks(Sequence& sequence) {
+    blocks_.take(sequence.held, sequence.num_tokens());
+    size_t num_blocks = sequence.held.table.size();
+    if (windowed_) {
+        windowed_->take(sequence.windowed, sequence.num_tokens());
+        num_blocks = std::min(num_blocks, sequence.windowed.table.size());
+    }
+    sequence.num_places = static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
 }
 
 void SequenceTable::leave_blocks(Sequence& sequence, uint32_t num_computed) {
@@ -102,29 +116,10 @@ void SequenceTable::leave_blocks(Sequence& sequence, uint32_t num_computed) {
     if (windowed_) windowed_->leave(sequence.windowed, num_computed);
 }
 
-// Up to as many as it holds at a time, or for its last token. False: there are not as many.
-bool SequenceTable::take_more_blocks(Sequence& sequence) {
-    const uint32_t tokens = sequence.request->max_total_tokens;
-    if (!blocks_.take_more(sequence.held, tokens)) return false;
-    if (windowed_ && !windowed_->take_more(sequence.windowed, tokens)) return false;
-    const size_t num_blocks =
-        std::min(sequence.held.table.size(),
-                 windowed_ ? sequence.windowed.table.size() : sequence.held.table.size());
-    sequence.num_places = num_blocks == model::BlockAllocator::blocks_for(tokens)
-                              ? UINT32_MAX
-                              : static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
-    return true;
-}
-
-void SequenceTable::move_window(Sequence& sequence) {
-    if ((blocks_.window() == 0 && !windowed_) || sequence.is_ending) return;
+void SequenceTable::move_on(Sequence& sequence) {
+    if (sequence.is_ending) return;
     leave_blocks(sequence, sequence.layer_positions.back());
-    // Whatever others hold, it never holds more than it reserved.
-    const bool has_room = take_more_blocks(sequence);
-    AFD_ASSERT(has_room,
-               "%u blocks are free, %u windowed",
-               blocks_.num_free(),
-               windowed_ ? windowed_->num_free() : 0);
+    take_blocks(sequence);
 }
 
 void SequenceTable::release_blocks(Sequence& sequence) {
@@ -164,7 +159,7 @@ bool SequenceTable::take_ready(Sequence& sequence) {
     const size_t num_usable = find_ready(sequence);
     const uint32_t first = sequence.num_chained;
     for (size_t i = 0; i < num_usable; ++i) {
-        blocks_.share(sequence.held, sequence.num_chained, ready_[i].found.block);
+        blocks_.share(sequence.held, ready_[i].found.block);
         sequence.prefix_serial = ready_[i].found.serial;
         ++sequence.num_chained;
         ++sequence.num_shared;
@@ -174,36 +169,44 @@ bool SequenceTable::take_ready(Sequence& sequence) {
     for (uint32_t index = std::max(first, sequence.windowed.num_left);
          windowed_ && index < sequence.num_chained;
          ++index) {
-        windowed_->share(sequence.windowed, index, ready_[index - first].windowed);
+        windowed_->share(sequence.windowed, ready_[index - first].windowed);
     }
     return num_usable == ready_.size();
 }
 
 // REQUIRES: what is ready was taken.
-void SequenceTable::announce_or_wait(Sequence& sequence) {
+bool SequenceTable::is_next_on_its_way(const Sequence& sequence) const {
     const uint32_t num_full = (sequence.num_tokens() - 1) / model::kKvBlockTokens;
-    // What has no block yet is offered when it is computed.
+    return sequence.num_chained < num_full &&
+           blocks_.entries().find(sequence.prefix_serial,
+                                  block_tokens(sequence, sequence.num_chained));
+}
+
+// REQUIRES: its next block is not on its way.
+void SequenceTable::announce(Sequence& sequence) {
+    const uint32_t num_full = (sequence.num_tokens() - 1) / model::kKvBlockTokens;
+    // What has no block yet is offered when it is computed. Behind an entry that is made here there
+    // are none.
     while (sequence.num_chained < std::min<size_t>(num_full, sequence.held.table.size())) {
-        const auto tokens = block_tokens(sequence, sequence.num_chained);
-        if (blocks_.entries().find(sequence.prefix_serial, tokens)) {
-            sequence.awaits_prefix = true;
-            return;
-        }
-        sequence.prefix_serial = blocks_.entries().insert(
-            sequence.prefix_serial, tokens, sequence.held.table[sequence.num_chained], false);
+        sequence.prefix_serial =
+            blocks_.entries().insert(sequence.prefix_serial,
+                                     block_tokens(sequence, sequence.num_chained),
+                                     sequence.held.table[sequence.num_chained],
+                                     false);
         ++sequence.num_chained;
     }
 }
 
-// As far as the blocks of others go; then it announces its own, or waits. The last token is always
-// its own to compute: it yields the next one. REQUIRES: none of it is scheduled.
+// As far as the blocks of others go; then it announces its own, or waits, and takes none until it
+// knows how many it needs. The last token is always its own to compute: it yields the next one.
+// REQUIRES: none of it is scheduled.
 void SequenceTable::follow_prefix(Sequence& sequence) {
-    sequence.awaits_prefix = false;
     const bool has_all = take_ready(sequence);
-    const bool has_room = take_more_blocks(sequence);
-    AFD_ASSERT(has_room, "%u blocks are free", blocks_.num_free());
-    if (sequence.uses_prefix && has_all) announce_or_wait(sequence);
+    const bool may_follow = sequence.uses_prefix && has_all;
+    sequence.awaits_prefix = may_follow && is_next_on_its_way(sequence);
     if (sequence.awaits_prefix) return;
+    take_blocks(sequence);
+    if (may_follow) announce(sequence);
     sequence.num_scheduled = sequence.num_cached_tokens;
     std::fill(sequence.layer_positions.begin(),
               sequence.layer_positions.end(),

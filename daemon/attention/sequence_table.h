@@ -3,11 +3,12 @@
 
 // SequenceTable: the sequences that run in one attention worker, and the KV blocks they hold.
 //
-// All places are made at start-up; admission reserves a sequence's blocks for every position it
-// may reach, so a running sequence never runs out of cache. Of layers with a window it reserves so
-// many as the window needs at a time: as it moves on, blocks that it has left are given back and as
-// many taken, and rows beyond the last one wait for that. Where only some layers have a window,
-// they have blocks, and a table, of their own (`windowed`).
+// All places are made at start-up. Admission reserves, by number, the blocks of every position that
+// a sequence may reach, so a running one never runs out of cache; it takes them as its tokens come,
+// those of its prompt at once (block_group.h). Of layers with a window it reserves so many as the
+// window needs at a time: as it moves on, blocks that it has left are given back and as many taken,
+// and rows beyond the last one wait for that. Where only some layers have a window, they have
+// blocks, and a table, of their own (`windowed`).
 //
 // Full blocks at its start that another sequence has computed are taken instead of computed again;
 // while another one computes the next of them, the sequence waits for it. Whom it waits for was
@@ -47,7 +48,7 @@ class SequenceTable {
                   uint32_t window = 0,
                   const WindowedBlocks& windowed = {});
 
-    // Takes `request` and gives it a place and its KV blocks.
+    // Takes `request`, gives it a place and reserves its KV blocks.
     // Errors: kResourceExhausted, naming what is short; afdd admits only what fits, so this is a
     // disagreement about the sizes. Then the caller keeps `request`.
     Result<Sequence*> admit(std::unique_ptr<SequenceRequest>& request);
@@ -59,8 +60,9 @@ class SequenceTable {
     // one that ends for another reason than that its last token is sampled.
     void offer_computed(Sequence& sequence);
 
-    // Exchanges the blocks that its window has left. REQUIRES: offer_computed() before it.
-    void move_window(Sequence& sequence);
+    // Gives back the blocks that its window has left, and takes those of the tokens that it has.
+    // REQUIRES: offer_computed() before it.
+    void move_on(Sequence& sequence);
 
     // Frees the place and the blocks. Returns the request, for kEnd.
     // REQUIRES: nothing of the sequence is in flight.
@@ -74,6 +76,10 @@ class SequenceTable {
     // Held by sequences; not those that are kept for sequences to come.
     uint32_t num_kv_blocks_used() const { return blocks_.num_used(); }
     uint32_t num_windowed_blocks_used() const { return windowed_ ? windowed_->num_used() : 0; }
+    // That sequences may hold.
+    uint32_t num_windowed_blocks_reserved() const {
+        return windowed_ ? windowed_->num_reserved() : 0;
+    }
 
   private:
     // A block of a prefix that is ready.
@@ -83,13 +89,14 @@ class SequenceTable {
     };
 
     static void start_place(Sequence& sequence);
-    bool take_blocks(Sequence& sequence);
+    bool reserve_blocks(Sequence& sequence);
+    void take_blocks(Sequence& sequence);
     void leave_blocks(Sequence& sequence, uint32_t num_computed);
-    bool take_more_blocks(Sequence& sequence);
     void release_blocks(Sequence& sequence);
     size_t find_ready(const Sequence& sequence);
     bool take_ready(Sequence& sequence);
-    void announce_or_wait(Sequence& sequence);
+    bool is_next_on_its_way(const Sequence& sequence) const;
+    void announce(Sequence& sequence);
     void follow_prefix(Sequence& sequence);
     void offer_windowed(Sequence& sequence, uint32_t index, model::PrefixCache::Serial parent);
 

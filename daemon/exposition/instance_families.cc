@@ -31,7 +31,8 @@ void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
     add_each(snapshot, families, [](const client::Worker& worker) {
         return static_cast<double>(worker.heartbeat_age_ms()) / 1e3;
     });
-    families.gauge("afd_kv_tokens", "Tokens that its KV cache holds, and those reserved");
+    families.gauge("afd_kv_tokens",
+                   "Tokens that its KV cache holds, those reserved, and those in use");
     for (const client::Worker& worker : snapshot.status.workers()) {
         if (worker.role() != "attention") continue;
         MetricLabels labels = worker_labels(worker);
@@ -39,6 +40,8 @@ void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
         families.value(labels, static_cast<double>(worker.kv_tokens_total()));
         labels.back().second = "reserved";
         families.value(labels, static_cast<double>(worker.kv_tokens_used()));
+        labels.back().second = "held";
+        families.value(labels, static_cast<double>(worker.kv_tokens_held()));
         if (snapshot.status.kv_windowed_tokens() == 0) continue;
         labels.back().second = "windowed_total";
         families.value(labels, static_cast<double>(snapshot.status.kv_windowed_tokens()));

@@ -22,16 +22,16 @@
 namespace afd::daemon {
 
 enum class Counter : uint32_t {
-    kTokens = 0,              // Attention: tokens sampled. FFN: rows computed.
-    kRounds = 1,              // Attention: rounds published. FFN: descriptors acknowledged.
-    kSteps = 2,               // Attention: micro-batches carried through all layers. FFN: passes.
-    kRows = 3,                // Attention: rows (positions) computed. FFN: as kTokens.
-    kSpun = 4,                // Waits of the data thread that ended while it still spun.
-    kRefused = 5,             // FFN: descriptors and ids that failed validation, or R11.
-    kComputeUs = 6,           // Time in operators.
-    kSequences = 7,           // Attention: sequences running now (goes down, too).
-    kKvTokens = 8,            // Attention: tokens reserved in the KV cache now (goes down, too).
-    kTwoPhaseRounds = 9,      // Attention: rounds in two phases that were combined.
+    kTokens = 0,          // Attention: tokens sampled. FFN: rows computed.
+    kRounds = 1,          // Attention: rounds published. FFN: descriptors acknowledged.
+    kSteps = 2,           // Attention: micro-batches carried through all layers. FFN: passes.
+    kRows = 3,            // Attention: rows (positions) computed. FFN: as kTokens.
+    kSpun = 4,            // Waits of the data thread that ended while it still spun.
+    kRefused = 5,         // FFN: descriptors and ids that failed validation, or R11.
+    kComputeUs = 6,       // Time in operators.
+    kSequences = 7,       // Attention: sequences running now (goes down, too).
+    kKvTokens = 8,        // Attention: tokens of KV blocks that sequences hold (goes down, too).
+    kTwoPhaseRounds = 9,  // Attention: rounds in two phases that were combined.
     kTwoPhaseFallbacks = 10,  // Attention: batches that failed there and went by windows: no
                               // memory, a refusal (R11, R17), or any other error.
     kExperts = 11,   // Attention: routed experts that the rows of its rounds chose, each round's
@@ -46,7 +46,7 @@ enum class Counter : uint32_t {
     kInFlightNow = 18,       // Attention: micro-batches with the experts now (goes down, too).
     kPrefixQueries = 19,     // Attention: tokens that sequences began with.
     kPrefixHits = 20,        // Attention: of these, those that the prefix cache had.
-    kKvWindowedTokens = 21,  // Attention: as kKvTokens, in layers with a window beside others.
+    kKvWindowedTokens = 21,  // Attention: reserved, in layers with a window (goes down, too).
     kWeightBytesLeft = 22,   // Of mapped experts, not read and checked yet (goes down). Written by
                              // the thread that reads them (daemon/worker/weight_reader.h).
     kBadChoices = 23,        // FFN: choices of a library's scheduler that were none.

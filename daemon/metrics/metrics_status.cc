@@ -80,6 +80,7 @@ void fill_attention_metrics(const Metrics& metrics, uint32_t num_ranks, client::
     worker.set_num_positions(metrics.get(Counter::kRows));
     worker.set_num_two_phase_rounds(metrics.get(Counter::kTwoPhaseRounds));
     worker.set_num_two_phase_fallbacks(metrics.get(Counter::kTwoPhaseFallbacks));
+    worker.set_kv_tokens_held(metrics.get(Counter::kKvTokens));
     worker.set_kv_windowed_tokens_used(metrics.get(Counter::kKvWindowedTokens));
     worker.set_num_in_flight(static_cast<uint32_t>(metrics.get(Counter::kInFlightNow)));
     worker.set_num_timeouts(metrics.get(Counter::kTimeouts));

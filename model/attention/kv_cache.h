@@ -4,10 +4,10 @@
 // BlockAllocator and KvCache: the paged cache of an attention worker, for any kind of attention: so
 // many bytes a token in each layer, whose meaning is the attention block's.
 //
-// A block holds kKvBlockTokens tokens of one sequence in every layer. A sequence's blocks are
-// reserved whole at admission (prompt and all tokens it may produce), so a running sequence never
-// runs out of cache, and released at its end; where every layer has a window, so many of them as it
-// needs at a time, and blocks that the window has left are exchanged for new ones. Block b covers
+// A block holds kKvBlockTokens tokens of one sequence in every layer. A sequence takes a block with
+// the first token that stands there, and gives all back at its end; where every layer has a window,
+// blocks that the window has left are exchanged for new ones. How many it may take is a matter of
+// numbers (daemon/attention/block_group.h), so that it never finds too few. Block b covers
 // slots [64 b, 64 b + 64) of every layer's cache; the token at position p of a sequence has slot
 // blocks[p / 64] * 64 + p % 64. Where only some layers have a window, these may have fewer slots,
 // and a sequence blocks of two kinds, one for them and one for the other layers.

@@ -16,7 +16,7 @@ PrefixCache::PrefixCache(uint32_t num_blocks, bool is_on)
     buckets_.assign(std::bit_ceil(size_t{2} * std::max(num_blocks, 1U)), -1);
 }
 
-bool PrefixCache::reserve(uint64_t count, std::vector<int32_t>& blocks) {
+bool PrefixCache::take(uint64_t count, std::vector<int32_t>& blocks) {
     if (count > num_free()) return false;
     blocks.reserve(blocks.size() + count);
     for (uint64_t i = 0; i < count; ++i) {

@@ -43,9 +43,10 @@ class PrefixCache {
     // Blocks that nobody holds, those with an entry included.
     uint32_t num_free() const { return allocator_.num_free() + num_idle_; }
 
-    // Appends `count` blocks for the caller alone; false, and nothing changed, when there are not
-    // as many free. Allocates only if `blocks` has less capacity than needed.
-    bool reserve(uint64_t count, std::vector<int32_t>& blocks);
+    // Appends `count` blocks for the caller alone, those without an entry first; false, and nothing
+    // changed, when there are not as many free. Allocates only if `blocks` has less capacity than
+    // needed.
+    bool take(uint64_t count, std::vector<int32_t>& blocks);
 
     // Gives up the caller's hold on each, and empties `blocks`. Entries that are pending in them
     // are gone. REQUIRES: nobody writes to them any more.

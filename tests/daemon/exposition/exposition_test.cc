@@ -33,6 +33,7 @@ class ExpositionTest : public testing::Test {
         }
         status.mutable_workers(0)->set_kv_tokens_total(1000);
         status.mutable_workers(0)->set_kv_tokens_used(250);
+        status.mutable_workers(0)->set_kv_tokens_held(128);
         snapshot_.requests = &requests_;
         snapshot_.workers.resize(2);
         for (WorkerCounts& counts : snapshot_.workers) {
@@ -90,6 +91,11 @@ TEST_F(ExpositionTest, HasLevelsTimesAndWorkers) {
                 HasSubstr(line("afd_request_failures_total", R"(,code="deadline exceeded")", "1")));
     EXPECT_THAT(all, HasSubstr(line("afd_deadly_requests_total", "", "1")));
     const char* attention = R"(,role="attention",worker="0")";
+    const auto kv_tokens = [&](const char* kind) {
+        return std::string(attention) + R"(,kind=")" + kind + "\"";
+    };
+    EXPECT_THAT(all, HasSubstr(line("afd_kv_tokens", kv_tokens("reserved"), "250")));
+    EXPECT_THAT(all, HasSubstr(line("afd_kv_tokens", kv_tokens("held"), "128")));
     EXPECT_THAT(all, HasSubstr(line("afd_worker_restarts_total", attention, "2")));
     EXPECT_THAT(all, HasSubstr(line("afd_bubble_seconds_total", attention, "2")));
     EXPECT_THAT(all,

@@ -18,7 +18,7 @@ std::vector<uint32_t> full_block(uint32_t first) {
 TEST(PrefixCache, FindsWhatStandsBehindTheSameParentOnly) {
     PrefixCache cache(4, true);
     std::vector<int32_t> blocks;
-    ASSERT_TRUE(cache.reserve(2, blocks));
+    ASSERT_TRUE(cache.take(2, blocks));
     EXPECT_FALSE(cache.find(PrefixCache::kNoParent, full_block(1)).has_value());
     const auto first = cache.insert(PrefixCache::kNoParent, full_block(1), blocks[0], true);
     const auto second = cache.insert(first, full_block(2), blocks[1], false);
@@ -34,7 +34,7 @@ TEST(PrefixCache, FindsWhatStandsBehindTheSameParentOnly) {
 TEST(PrefixCache, KeepsReadyBlocksOfNobodyUntilTheirRoomIsNeeded) {
     PrefixCache cache(3, true);
     std::vector<int32_t> blocks;
-    ASSERT_TRUE(cache.reserve(3, blocks));
+    ASSERT_TRUE(cache.take(3, blocks));
     const auto first = cache.insert(PrefixCache::kNoParent, full_block(1), blocks[0], true);
     const auto second = cache.insert(first, full_block(2), blocks[1], true);
     cache.insert(second, full_block(3), blocks[2], false);
@@ -44,19 +44,19 @@ TEST(PrefixCache, KeepsReadyBlocksOfNobodyUntilTheirRoomIsNeeded) {
     EXPECT_FALSE(cache.find(second, full_block(3)).has_value()) << "it was never computed";
     EXPECT_TRUE(cache.find(first, full_block(2)).has_value());
 
-    ASSERT_TRUE(cache.reserve(2, blocks));
+    ASSERT_TRUE(cache.take(2, blocks));
     EXPECT_TRUE(cache.find(PrefixCache::kNoParent, full_block(1)).has_value());
     EXPECT_FALSE(cache.find(first, full_block(2)).has_value()) << "children go before parents";
-    ASSERT_TRUE(cache.reserve(1, blocks));
+    ASSERT_TRUE(cache.take(1, blocks));
     EXPECT_FALSE(cache.find(PrefixCache::kNoParent, full_block(1)).has_value());
-    EXPECT_FALSE(cache.reserve(1, blocks));
+    EXPECT_FALSE(cache.take(1, blocks));
     EXPECT_EQ(blocks.size(), 3U);
 }
 
 TEST(PrefixCache, HeldBlocksAreNotGivenToOthers) {
     PrefixCache cache(2, true);
     std::vector<int32_t> owner;
-    ASSERT_TRUE(cache.reserve(1, owner));
+    ASSERT_TRUE(cache.take(1, owner));
     cache.insert(PrefixCache::kNoParent, full_block(1), owner[0], true);
     const int32_t shared = owner[0];
     cache.release(owner);
@@ -64,8 +64,8 @@ TEST(PrefixCache, HeldBlocksAreNotGivenToOthers) {
     cache.hold(shared);
     EXPECT_EQ(cache.num_free(), 1U);
     std::vector<int32_t> others;
-    EXPECT_FALSE(cache.reserve(2, others));
-    ASSERT_TRUE(cache.reserve(1, others));
+    EXPECT_FALSE(cache.take(2, others));
+    ASSERT_TRUE(cache.take(1, others));
     EXPECT_NE(others[0], shared);
     std::vector<int32_t> holder = {shared};
     cache.release(holder);
@@ -79,8 +79,8 @@ TEST(PrefixCache, SwitchedOffItOnlyGivesBlocks) {
     PrefixCache cache(2, false);
     EXPECT_FALSE(cache.is_on());
     std::vector<int32_t> blocks;
-    ASSERT_TRUE(cache.reserve(2, blocks));
-    EXPECT_FALSE(cache.reserve(1, blocks));
+    ASSERT_TRUE(cache.take(2, blocks));
+    EXPECT_FALSE(cache.take(1, blocks));
     cache.release(blocks);
     EXPECT_EQ(cache.num_free(), 2U);
     EXPECT_FALSE(cache.find(PrefixCache::kNoParent, full_block(1)).has_value());
@@ -89,7 +89,7 @@ TEST(PrefixCache, SwitchedOffItOnlyGivesBlocks) {
 TEST(PrefixCacheDeathTest, BlockGivenBackTwiceIsABug) {
     PrefixCache cache(1, true);
     std::vector<int32_t> blocks;
-    ASSERT_TRUE(cache.reserve(1, blocks));
+    ASSERT_TRUE(cache.take(1, blocks));
     std::vector<int32_t> again = blocks;
     cache.release(blocks);
     EXPECT_DEATH(cache.release(again), "nobody holds block 0");
@@ -134,7 +134,7 @@ TEST(PrefixCache, BlocksAlwaysHoldThePrefixTheyWereFoundBy) {
                 continue;
             }
             shares = false;
-            if (!cache.reserve(1, blocks)) break;
+            if (!cache.take(1, blocks)) break;
             ASSERT_EQ(num_holders[blocks.back()]++, 0) << "somebody else has it";
             written[static_cast<size_t>(blocks.back())] = prefix;
             if (found) {
