@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <utility>
 
+#include "daemon/gateway/request/prompt.h"
 #include "daemon/program/logging.h"
+#include "model/attention/attention_config.h"
+#include "model/attention/kv_cache.h"
 #include "model/chat/chat_template.h"
 #include "proto/failure.h"
 
@@ -40,7 +43,12 @@ ApiModel describe_model(const Config& config, InstanceSetup& setup) {
     model.id = config.http_model.empty() ? directory_name(model.root) : config.http_model;
     model.created = std::time(nullptr);
     model.vocab_size = setup.model().config().vocab_size;
-    model.context_length = setup.model().config().context_length;
+    const model::ModelConfig& checkpoint = setup.model().config();
+    model.context_length = checkpoint.context_length;
+    const uint64_t kv_tokens =
+        model::BlockAllocator::blocks_for(config.kv_tokens) * model::kKvBlockTokens;
+    model.tokens_max =
+        TokenLimit(model.context_length, checkpoint.attention->window(), kv_tokens).tokens;
     model.defaults = setup.model().generation();
     model.tokenizer = &setup.tokenizer();
     if (const Result<> chosen = choose_chat(model.root, model); !chosen.ok()) {

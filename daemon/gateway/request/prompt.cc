@@ -37,14 +37,13 @@ Result<> check_total(uint64_t num_prompt_tokens, uint32_t max_tokens, const Toke
 
 }  // namespace
 
-TokenLimit::TokenLimit(const ServedModel& model, uint64_t kv_tokens) {
+TokenLimit::TokenLimit(uint32_t context_length, uint32_t window, uint64_t kv_tokens) {
     // With a window the cache bounds what a sequence holds at a time, and not its length.
     const bool is_bounded =
-        model::held_blocks(model.context_length, model.window) > kv_tokens / model::kKvBlockTokens;
-    tokens =
-        is_bounded ? std::min<uint64_t>(model.context_length, kv_tokens) : model.context_length;
-    what = tokens == model.context_length ? "the context length of the model"
-                                          : "the KV cache of an attention worker (kv_tokens)";
+        model::held_blocks(context_length, window) > kv_tokens / model::kKvBlockTokens;
+    tokens = is_bounded ? std::min<uint64_t>(context_length, kv_tokens) : context_length;
+    what = tokens == context_length ? "the context length of the model"
+                                    : "the KV cache of an attention worker (kv_tokens)";
 }
 
 Result<std::vector<uint32_t>> tokenize(const std::string& text,

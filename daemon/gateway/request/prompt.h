@@ -17,7 +17,10 @@ namespace afd::daemon {
 // How many tokens a request may have, prompt and output together.
 struct TokenLimit {
     // `kv_tokens`: what one attention worker holds.
-    TokenLimit(const ServedModel& model, uint64_t kv_tokens);
+    TokenLimit(const ServedModel& model, uint64_t kv_tokens)
+        : TokenLimit(model.context_length, model.window, kv_tokens) {}
+    // `window`: ServedModel::window.
+    TokenLimit(uint32_t context_length, uint32_t window, uint64_t kv_tokens);
 
     uint64_t tokens;
     const char* what;  // Whose limit it is, for messages.

@@ -24,7 +24,7 @@ nlohmann::json describe_model(const ApiModel& model) {
             {"owned_by", "afd"},
             {"root", model.root},
             {"parent", nullptr},
-            {"max_model_len", model.context_length}};
+            {"max_model_len", model.tokens_max}};
 }
 
 ApiError no_such_model(std::string_view name, const ApiModel& model) {
@@ -93,7 +93,7 @@ ApiResult<nlohmann::json> tokenize(FieldReader& fields,
     if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
     const auto& tokens = std::get<std::vector<uint32_t>>(ids);
     return nlohmann::json{
-        {"count", tokens.size()}, {"max_model_len", model.context_length}, {"tokens", tokens}};
+        {"count", tokens.size()}, {"max_model_len", model.tokens_max}, {"tokens", tokens}};
 }
 
 ApiResult<nlohmann::json> detokenize(FieldReader& fields, const ApiModel& model) {

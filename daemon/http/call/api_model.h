@@ -20,6 +20,7 @@ struct ApiModel {
     int64_t created = 0;  // When this instance began, in seconds since 1970.
     uint32_t vocab_size = 0;
     uint32_t context_length = 0;
+    uint64_t tokens_max = 0;  // Of a request, prompt and output: that, or what the KV cache holds.
     model::GenerationConfig defaults;  // Of the checkpoint's author; its end tokens are unused.
     model::Tokenizer* tokenizer = nullptr;            // Not owned. Null: prompts are token ids.
     std::shared_ptr<const model::ChatTemplate> chat;  // Null: no_chat says why.

@@ -50,6 +50,7 @@ class HttpSessionTest : public testing::Test {
         services->model.root = "/models/tiny";
         services->model.vocab_size = kByteVocabulary;
         services->model.context_length = 4096;
+        services->model.tokens_max = 3000;
         services->model.tokenizer = &tokenizer_;
         services->body_bytes_max = 200'000;
         services->budget = std::make_shared<InputBudget>(limits);

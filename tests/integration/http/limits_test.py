@@ -123,6 +123,17 @@ class LimitsTest(unittest.TestCase):
             self.assertEqual(status, 504, body)
             self.assertIn("longer than its 1 ms", json.loads(body)["error"]["message"])
 
+    def test_length_that_is_told_is_the_length_that_is_taken(self) -> None:
+        with Instance(BIN, "--topology", "colocated", "--kv-tokens", "500") as instance:
+            _, _, body = instance.ask("GET", "/v1/models")
+            length = json.loads(body)["data"][0]["max_model_len"]
+            self.assertEqual(length, 512, "whole blocks")
+            _, _, body = instance.ask("POST", "/tokenize", {"prompt": PROMPT})
+            self.assertEqual(json.loads(body)["max_model_len"], length)
+            for num_tokens, status in ((length - 3, 200), (length - 2, 400)):
+                asked = {"prompt": [5, 6, 7], "max_tokens": num_tokens}
+                self.assertEqual(instance.ask("POST", "/v1/completions", asked)[0], status)
+
     def test_full_queue_says_when_to_come_again(self) -> None:
         with self.stream_at_rest() as (_, stream, received):
             waiting = []
