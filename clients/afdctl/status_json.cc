@@ -111,6 +111,7 @@ std::string status_json(const Status& status) {
     object["num_finished"] = status.num_finished();
     object["num_failed"] = status.num_failed();
     object["num_refused"] = status.num_refused();
+    object["num_preemptions"] = status.num_preemptions();
     object["num_detached"] = status.num_detached();
     object["kept_bytes"] = status.kept_bytes();
     object["num_output_tokens"] = status.num_output_tokens();

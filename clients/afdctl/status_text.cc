@@ -352,6 +352,9 @@ std::string status_text(const Status& status) {
                         status.num_finished(),
                         status.num_failed());
     if (status.num_refused() > 0) text += fmt::format("   {} refused", status.num_refused());
+    if (status.num_preemptions() > 0) {
+        text += fmt::format("   {} gave way", status.num_preemptions());
+    }
     if (status.num_detached() > 0) text += fmt::format("   {} to resume", status.num_detached());
     text += "\n";
     text += fmt::format(

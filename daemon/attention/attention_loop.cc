@@ -85,6 +85,7 @@ void AttentionLoop::run() {
         bool progressed = take_commands();
         progressed |= let_go_of_lost_ranks();
         progressed |= advance_all();
+        progressed |= make_room();
         progressed |= end_finished_sequences();
         parts_.port->flush();
         parts_.heartbeat.beat();
@@ -134,6 +135,10 @@ bool AttentionLoop::admit_held() {
                       .sequence_id = held_->sequence_id,
                       .code = admitted.error().code};
     event.set_text("%s", admitted.error().message.c_str());
+    if (sequences_.fits_alone(*held_)) {
+        event.code = Code::kCancelled;
+        event.gave_way = true;
+    }
     event.sequence = std::move(held_);
     AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");
     return true;
@@ -142,6 +147,22 @@ bool AttentionLoop::admit_held() {
 // Whether an event can be pushed beyond those that rows in flight and running sequences may yield.
 bool AttentionLoop::has_event_room() const {
     return parts_.port->event_room() > events_reserved_ + sequences_.active().size();
+}
+
+// Where a token finds no room the youngest sequence gives way. Its rows may be on their way still:
+// what they yield is dropped, and produced again when it goes on, the same.
+bool AttentionLoop::make_room() {
+    Sequence* youngest = sequences_.make_room();
+    if (youngest == nullptr) return false;
+    if (sequences_.active().size() == 1) {
+        // afdd refuses what does not fit alone, so this is a disagreement about the sizes.
+        mark_ending(*youngest, Code::kResourceExhausted, "the KV cache is full; raise kv_tokens");
+        return true;
+    }
+    youngest->gives_way = true;
+    mark_ending(*youngest, Code::kCancelled, "");
+    AFD_CRASH_POINT("preempt.marked");
+    return true;
 }
 
 bool AttentionLoop::advance_all() {
@@ -458,7 +479,8 @@ void AttentionLoop::end_sequence(Sequence& sequence) {
     WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
                       .sequence_id = sequence.request->sequence_id,
                       .code = sequence.end_code,
-                      .stopped = sequence.is_stopped};
+                      .stopped = sequence.is_stopped,
+                      .gave_way = sequence.gives_way};
     event.set_text("%s", sequence.end_text);
     event.sequence = sequences_.release(sequence);
     AFD_ASSERT(parts_.port->push(std::move(event)), "the event ring holds one end per sequence");

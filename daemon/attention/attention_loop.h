@@ -80,6 +80,7 @@ class AttentionLoop {
     bool take_commands();
     bool admit_held();
     bool has_event_room() const;
+    bool make_room();
     bool advance_all();
     bool advance(MicroBatch& micro_batch);
     bool drop_if_unwanted(MicroBatch& micro_batch);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace afd::daemon {
 
@@ -13,6 +14,15 @@ namespace {
 std::span<const uint32_t> block_tokens(const Sequence& sequence, uint32_t index) {
     return std::span(sequence.request->tokens)
         .subspan(size_t{index} * model::kKvBlockTokens, model::kKvBlockTokens);
+}
+
+// Positions for which room is reserved at admission: those of the tokens that are there in any
+// case.
+uint32_t first_reserved(const SequenceRequest& request) {
+    if (request.reserved_tokens == 0) return request.max_total_tokens;
+    return std::min(
+        request.max_total_tokens,
+        std::max(request.reserved_tokens, static_cast<uint32_t>(request.tokens.size())));
 }
 
 }  // namespace
@@ -52,12 +62,13 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
     start_place(sequence);
     // Of a prompt that reports logprobs every position has to be computed.
     sequence.uses_prefix = blocks_.entries().is_on() && !sequence.request->prompt_logprobs;
-    if (!reserve_blocks(sequence)) {
+    const uint32_t num_reserved = first_reserved(*sequence.request);
+    if (!reserve_blocks(sequence, num_reserved)) {
         request = std::move(sequence.request);
         return Error{Code::kResourceExhausted,
                      fmt::format("{} tokens need {} KV blocks, {} of {} are free; raise kv_tokens",
-                                 request->max_total_tokens,
-                                 model::held_blocks(request->max_total_tokens, blocks_.window()),
+                                 num_reserved,
+                                 model::held_blocks(num_reserved, blocks_.window()),
                                  blocks_.num_unreserved(),
                                  blocks_.num_blocks())};
     }
@@ -65,6 +76,11 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
     active_.push_back(&sequence);
     follow_prefix(sequence);
     return &sequence;
+}
+
+bool SequenceTable::fits_alone(const SequenceRequest& request) const {
+    return !free_.empty() && !active_.empty() &&
+           model::held_blocks(first_reserved(request), blocks_.window()) <= blocks_.num_blocks();
 }
 
 // Fields are set one by one: assigning a fresh Sequence would free the vectors that were reserved.
@@ -84,24 +100,33 @@ void SequenceTable::start_place(Sequence& sequence) {
     sequence.is_ending = false;
     sequence.end_code = Code::kOk;
     sequence.is_stopped = false;
+    sequence.gives_way = false;
     sequence.end_text[0] = '\0';
     sequence.blocked_since_us = 0;
 }
 
-// False: there are not as many; then it has reserved none.
-bool SequenceTable::reserve_blocks(Sequence& sequence) {
-    const uint32_t tokens = sequence.request->max_total_tokens;
-    if (!blocks_.reserve(sequence.held, model::held_blocks(tokens, blocks_.window()))) return false;
-    if (!windowed_ ||
-        windowed_->reserve(sequence.windowed, model::held_blocks(tokens, windowed_->window()))) {
-        return true;
-    }
-    blocks_.release(sequence.held);
-    return false;
+// Those of its first `num_tokens` positions; more than these it keeps. False: there are not as
+// many.
+bool SequenceTable::reserve_blocks(Sequence& sequence, uint32_t num_tokens) {
+    const auto reserve = [num_tokens](BlockGroup& blocks, HeldBlocks& held) {
+        const uint64_t wanted = model::held_blocks(num_tokens, blocks.window());
+        return wanted <= held.num_reserved || blocks.reserve(held, wanted);
+    };
+    if (!reserve(blocks_, sequence.held)) return false;
+    if (!windowed_) return true;
+    // They suffice for as many sequences as fit into the others.
+    const bool has_room = reserve(*windowed_, sequence.windowed);
+    AFD_ASSERT(has_room,
+               "%u of %u windowed blocks are reserved",
+               windowed_->num_reserved(),
+               windowed_->num_blocks());
+    return true;
 }
 
-// Those of the tokens that are known, as far as it has reserved them.
-void SequenceTable::take_blocks(Sequence& sequence) {
+// Those of the tokens that are known. False: there was no room to reserve them.
+bool SequenceTable::take_blocks(Sequence& sequence) {
+    const bool has_room = reserve_blocks(sequence, sequence.num_tokens());
+    is_short_ |= !has_room;
     blocks_.take(sequence.held, sequence.num_tokens());
     size_t num_blocks = sequence.held.table.size();
     if (windowed_) {
@@ -109,6 +134,7 @@ void SequenceTable::take_blocks(Sequence& sequence) {
         num_blocks = std::min(num_blocks, sequence.windowed.table.size());
     }
     sequence.num_places = static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
+    return has_room;
 }
 
 void SequenceTable::leave_blocks(Sequence& sequence, uint32_t num_computed) {
@@ -120,6 +146,22 @@ void SequenceTable::move_on(Sequence& sequence) {
     if (sequence.is_ending) return;
     leave_blocks(sequence, sequence.layer_positions.back());
     take_blocks(sequence);
+}
+
+Sequence* SequenceTable::make_room() {
+    if (!std::exchange(is_short_, false)) return nullptr;
+    Sequence* youngest = nullptr;
+    bool some_ends = false;
+    for (Sequence* sequence : active_) {
+        some_ends |= sequence->is_ending;
+        if (sequence->is_ending) continue;
+        if (!sequence->awaits_prefix) take_blocks(*sequence);
+        if (youngest == nullptr ||
+            sequence->request->sequence_id > youngest->request->sequence_id) {
+            youngest = sequence;
+        }
+    }
+    return is_short_ && !some_ends ? youngest : nullptr;
 }
 
 void SequenceTable::release_blocks(Sequence& sequence) {

@@ -3,12 +3,16 @@
 
 // SequenceTable: the sequences that run in one attention worker, and the KV blocks they hold.
 //
-// All places are made at start-up. Admission reserves, by number, the blocks of every position that
-// a sequence may reach, so a running one never runs out of cache; it takes them as its tokens come,
-// those of its prompt at once (block_group.h). Of layers with a window it reserves so many as the
-// window needs at a time: as it moves on, blocks that it has left are given back and as many taken,
-// and rows beyond the last one wait for that. Where only some layers have a window, they have
-// blocks, and a table, of their own (`windowed`).
+// All places are made at start-up. Admission reserves KV blocks by number, and a sequence takes
+// them as its tokens come, those of its prompt at once (block_group.h). Of layers with a window it
+// reserves so many as the window needs at a time: as it moves on, blocks that it has left are given
+// back and as many taken, and rows beyond the last one wait for that. Where only some layers have a
+// window, they have blocks, and a table, of their own (`windowed`).
+//
+// A sequence may reserve fewer than it may come to need (SequenceRequest::reserved_tokens). Then it
+// reserves another with each token that needs one, and where there is none its rows wait until the
+// youngest of all has given way, the one with the highest id. So the oldest is never thrown out,
+// and one that fits alone comes to its end: those younger than it leave until it has room.
 //
 // Full blocks at its start that another sequence has computed are taken instead of computed again;
 // while another one computes the next of them, the sequence waits for it. Whom it waits for was
@@ -50,8 +54,12 @@ class SequenceTable {
 
     // Takes `request`, gives it a place and reserves its KV blocks.
     // Errors: kResourceExhausted, naming what is short; afdd admits only what fits, so this is a
-    // disagreement about the sizes. Then the caller keeps `request`.
+    // disagreement about the sizes, unless fits_alone(). Then the caller keeps `request`.
     Result<Sequence*> admit(std::unique_ptr<SequenceRequest>& request);
+
+    // Whether only what others have reserved keeps the request out: those that run have got tokens
+    // that afdd had not heard of when it sent it.
+    bool fits_alone(const SequenceRequest& request) const;
 
     // Looks again for the prefixes of sequences that wait for another one.
     void look_for_prefixes();
@@ -63,6 +71,11 @@ class SequenceTable {
     // Gives back the blocks that its window has left, and takes those of the tokens that it has.
     // REQUIRES: offer_computed() before it.
     void move_on(Sequence& sequence);
+
+    // Takes the blocks that tokens wait for, as far as there are any. Returns the sequence that is
+    // to give way because there are too few: the youngest; null: none is, or one ends already.
+    // Cost: nothing while no token waits.
+    Sequence* make_room();
 
     // Frees the place and the blocks. Returns the request, for kEnd.
     // REQUIRES: nothing of the sequence is in flight.
@@ -89,8 +102,8 @@ class SequenceTable {
     };
 
     static void start_place(Sequence& sequence);
-    bool reserve_blocks(Sequence& sequence);
-    void take_blocks(Sequence& sequence);
+    bool reserve_blocks(Sequence& sequence, uint32_t num_tokens);
+    bool take_blocks(Sequence& sequence);
     void leave_blocks(Sequence& sequence, uint32_t num_computed);
     void release_blocks(Sequence& sequence);
     size_t find_ready(const Sequence& sequence);
@@ -106,6 +119,7 @@ class SequenceTable {
     BlockGroup blocks_;
     std::optional<BlockGroup> windowed_;
     std::vector<Shared> ready_;  // Scratch of find_ready().
+    bool is_short_ = false;      // A token may wait for a block.
 };
 
 }  // namespace afd::daemon

@@ -18,6 +18,9 @@ enum class Transport { kSharedMemory, kUcx };
 enum class Neighbours { kMemory, kUcx };
 // Which side computes the shared experts.
 enum class SharedExperts { kFfn, kAttention };
+// How much KV room a request reserves before it runs: a step beyond its tokens, or all that it may
+// come to need.
+enum class KvReserve { kGrow, kWhole };
 // Whose names metrics have beside ours.
 enum class MetricsCompat { kNone, kVllm };
 
@@ -43,6 +46,10 @@ constexpr std::string_view name_of(Dispatch dispatch) {
             return "two_phase";
     }
     return "unknown";
+}
+
+constexpr std::string_view name_of(KvReserve reserve) {
+    return reserve == KvReserve::kWhole ? "whole" : "grow";
 }
 
 constexpr std::string_view name_of(MetricsCompat compat) {

@@ -48,6 +48,7 @@ struct Config {
     uint64_t two_phase_block = 0;
     uint64_t two_phase_memory_max = 0;
     uint64_t kv_tokens = 0;
+    KvReserve kv_reserve = KvReserve::kGrow;
     bool prefix_cache = true;
     ops::KvDtype kv_dtype = ops::KvDtype::kBf16;
     bool seccomp = true;

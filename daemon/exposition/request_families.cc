@@ -97,9 +97,12 @@ void add_counts(const MetricsSnapshot& snapshot, FamilyList& families) {
         families.value({{"code", std::string(code_name(code))}}, static_cast<double>(count));
     }
     families.counter("afd_replays_total",
-                     "Requests that began again because their attention worker was lost",
-                     "num_preemptions_total");
+                     "Requests that began again because their attention worker was lost");
     families.value(static_cast<double>(requests.num_replays));
+    families.counter("afd_preemptions_total",
+                     "Requests that began again because older ones needed their KV room",
+                     "num_preemptions_total");
+    families.value(static_cast<double>(requests.num_preemptions));
     families.counter("afd_deadly_requests_total",
                      "Failed requests that ended because attention workers died of them");
     families.value(static_cast<double>(requests.num_deadly));

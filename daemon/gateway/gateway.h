@@ -33,6 +33,7 @@
 #include "daemon/gateway/flight/flight_table.h"
 #include "daemon/gateway/flight/gateway_counters.h"
 #include "daemon/gateway/flight/output_limit.h"
+#include "daemon/gateway/flight/preemption.h"
 #include "daemon/gateway/flight/replay.h"
 #include "daemon/gateway/flight/resumable_requests.h"
 #include "daemon/gateway/flight/suspects.h"
@@ -167,6 +168,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     ResumableRequests resumables_;
     Admission admission_;
     Suspects suspects_;
+    Preemption preemption_;
     TokenStream stream_;
     Replay replay_;
     OutputLimit output_limit_;

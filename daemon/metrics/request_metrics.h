@@ -40,6 +40,8 @@ class RequestMetrics {
     void on_refused(Code code) { ++refused[code]; }
     uint64_t num_refused() const;
     void on_replayed() { ++num_replays; }
+    // It waits again because older ones needed its KV room.
+    void on_preempted() { ++num_preemptions; }
     // It ended because attention workers died of it; it has failed, too.
     void on_deadly() { ++num_deadly; }
 
@@ -62,6 +64,7 @@ class RequestMetrics {
     std::map<Code, uint64_t> failed;   // Accepted ones.
     std::map<Code, uint64_t> refused;  // Never accepted.
     uint64_t num_replays = 0;
+    uint64_t num_preemptions = 0;
     uint64_t num_deadly = 0;
 };
 

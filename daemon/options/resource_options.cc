@@ -13,6 +13,14 @@ std::vector<ConfigOption> resource_options() {
          "KV cache of each attention worker",
          64,
          uint64_t{1} << 31},
+        {.name = "kv_reserve",
+         .member = choice<&C::kv_reserve>(),
+         .default_text = "grow",
+         .unit = "",
+         .description =
+             "KV room of a request: grow: as its tokens come, and younger ones give way; "
+             "whole: for all it may produce, at once",
+         .choices = names_up_to(KvReserve::kWhole)},
         {.name = "kv_dtype",
          .member = choice<&C::kv_dtype>(),
          .default_text = "bf16",

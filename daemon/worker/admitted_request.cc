@@ -50,6 +50,7 @@ Result<std::unique_ptr<SequenceRequest>> to_request(const control::Admit& admit,
     request->tokens.assign(admit.tokens().begin(), admit.tokens().end());
     request->num_prompt_tokens = admit.num_prompt_tokens();
     request->max_total_tokens = admit.max_total_tokens();
+    request->reserved_tokens = admit.reserved_tokens();
     request->sampling = model::to_params(admit.sampling());
     request->prompt_logprobs = admit.prompt_logprobs();
     request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());

@@ -104,6 +104,7 @@ void EventBatch::add(const WorkerEvent& event) {
             end.set_code(static_cast<uint32_t>(event.code));
             end.set_message(text_of(event));
             end.set_stopped(event.stopped);
+            end.set_gave_way(event.gave_way);
             break;
         }
         case WorkerEvent::Kind::kWait:

@@ -39,6 +39,7 @@ struct SequenceRequest {
     std::vector<uint32_t> tokens;
     uint32_t num_prompt_tokens = 0;  // tokens[num_prompt_tokens...] were sampled before a replay.
     uint32_t max_total_tokens = 0;   // Prompt and output; ends with kOk when it is reached.
+    uint32_t reserved_tokens = 0;    // Positions with room from its admission on; 0: all.
     model::SamplingParams sampling;
     // Of a response_format: it stands behind `tokens`, as far as they are output. Or null.
     std::unique_ptr<model::TokenConstraint> constraint = nullptr;
@@ -111,6 +112,7 @@ struct WorkerEvent {
     bool stopped = false;   // kEnd: by a stop token.
     uint8_t num_top = 0;    // kToken, kPromptLogprob: see top().
     uint16_t peer_at = 0;   // kWait: see set_wait().
+    bool gave_way = false;  // kEnd with kCancelled: for want of room beside others.
     std::unique_ptr<SequenceRequest> sequence = nullptr;  // kEnd: back to the control thread.
     SegmentRound segment = {};                            // kSegmentRequest, kSegmentRelease.
     VoidableRound voidable = {};                          // kVoidRequest.

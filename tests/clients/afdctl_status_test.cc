@@ -158,14 +158,17 @@ TEST(Afdctl, StatusHasTheHostsOfWorkersWhereThereAreOthers) {
     EXPECT_THAT(text, HasSubstr("        -       -  node12\n"));
 }
 
-TEST(Afdctl, StatusCountsRefusedRequests) {
+TEST(Afdctl, StatusCountsRequestsThatWereRefusedOrGaveWay) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     Status status = example_status();
     status.set_num_refused(76);
+    status.set_num_preemptions(5);
     server.set_status(status);
     EXPECT_THAT(afdctl(server, {"status"}).out,
-                HasSubstr("   120 finished   1 failed   76 refused\n"));
-    EXPECT_EQ(nlohmann::json::parse(afdctl(server, {"status", "--json"}).out)["num_refused"], 76);
+                HasSubstr("   120 finished   1 failed   76 refused   5 gave way\n"));
+    const auto object = nlohmann::json::parse(afdctl(server, {"status", "--json"}).out);
+    EXPECT_EQ(object["num_refused"], 76);
+    EXPECT_EQ(object["num_preemptions"], 5);
 }
 
 Status measured_status() {

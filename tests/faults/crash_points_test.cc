@@ -61,6 +61,11 @@ bool needs_replicas(const std::string& point) {
     return point.rfind("void.", 0) == 0;
 }
 
+// Where sequences grow beyond the KV cache.
+bool needs_little_room(const std::string& point) {
+    return point.rfind("preempt.", 0) == 0;
+}
+
 std::vector<std::string> flags(const std::string& router) {
     return {"--attention-workers",
             "1",
@@ -83,8 +88,9 @@ std::vector<std::string> flags(const std::string& router) {
 
 class CrashPoints : public testing::Test {
   protected:
-    explicit CrashPoints(const std::vector<std::string>& all_flags = flags("attention"))
-        : instance_(all_flags) {
+    explicit CrashPoints(const std::vector<std::string>& all_flags = flags("attention"),
+                         std::vector<client::Generate> sent = requests())
+        : instance_(all_flags), requests_(std::move(sent)) {
         instance_.wait_ready();
         // Twice: the first time fills what is made at the first use.
         run_all_at_once(instance_, requests_);
@@ -182,7 +188,7 @@ class CrashPoints : public testing::Test {
     // Before the instance: its programs inherit the environment.
     CrashTable table_;
     Instance instance_;
-    const std::vector<client::Generate> requests_ = requests();
+    const std::vector<client::Generate> requests_;
     std::vector<Reply> expected_;
     std::map<std::string, uint64_t> hits_;  // In an undisturbed run.
 };
@@ -190,7 +196,7 @@ class CrashPoints : public testing::Test {
 TEST_F(CrashPoints, EachAlone) {
     ASSERT_GT(table_.names().size(), 50U);
     for (const std::string& name : table_.names()) {
-        if (needs_replicas(name)) continue;
+        if (needs_replicas(name) || needs_little_room(name)) continue;
         if (name == "refuse.slot_marked") {
             expect_refusal_through_death_at(name, "pass.computed");
         } else if (name == "refuse.round_marked") {
@@ -212,7 +218,9 @@ TEST_F(CrashPoints, EachInAResize) {
     SteadyLoad load(instance_, requests_, expected_, 4);
     for (const std::string& name : table_.names()) {
         // R11's need many deaths, and have nothing to do with it.
-        if (needs_replicas(name) || name.rfind("refuse.", 0) == 0) continue;
+        if (needs_replicas(name) || needs_little_room(name) || name.rfind("refuse.", 0) == 0) {
+            continue;
+        }
         SCOPED_TRACE("a death at " + name);
         is_large = !is_large;
         const uint64_t before = table_.deaths(name);
@@ -257,6 +265,40 @@ TEST_F(CrashPointsWithRoutersAtTheExperts, EachAlone) {
             if (!HasFailure()) expect_same_bits_through_deaths_at({name});
         }
     }
+    EXPECT_EQ(instance_.stop(), 0);
+}
+
+std::vector<std::string> flags_with_little_room() {
+    std::vector<std::string> all = flags("attention");
+    all.insert(all.end(), {"--kv-tokens", "1024"});
+    return all;
+}
+
+// Which come to need more than there is.
+std::vector<client::Generate> growing_requests() {
+    std::vector<client::Generate> made = requests();
+    for (client::Generate& request : made) request.set_max_tokens(450);
+    return made;
+}
+
+class CrashPointsWithLittleRoom : public CrashPoints {
+  protected:
+    CrashPointsWithLittleRoom() : CrashPoints(flags_with_little_room(), growing_requests()) {}
+};
+
+// Alone, and with a death where the sequence that has given way ends or begins again.
+TEST_F(CrashPointsWithLittleRoom, EachStepOfAPreemption) {
+    size_t num_steps = 0;
+    for (const std::string& name : table_.names()) {
+        if (!needs_little_room(name)) continue;
+        ++num_steps;
+        EXPECT_GT(hits_.at(name), 0U) << name;
+        expect_same_bits_through_deaths_at({name});
+        for (const char* other : {"emit.end_pushed", "replay.started", "pass.returned"}) {
+            if (!HasFailure()) expect_same_bits_through_deaths_at({name, other});
+        }
+    }
+    EXPECT_GE(num_steps, 1U);
     EXPECT_EQ(instance_.stop(), 0);
 }
 

@@ -155,6 +155,32 @@ TEST(PrefixCacheWork, FallsToTheNewTokens) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
+// Goal: conversations find what they computed, though each of their requests may fill the context
+// and there is room for one context only. Method: two take turns; each turn is cut short by its
+// client. Oracle: a first turn finds nothing, and each later one all full blocks of the prompt
+// before it.
+TEST(PrefixCacheWork, ConversationsInTurnFindTheirOwn) {
+    for (const char* reserve : {"grow", "whole"}) {
+        Instance instance(
+            {"--topology", "colocated", "--kv-tokens", "1024", "--kv-reserve", reserve});
+        instance.wait_ready();
+        for (uint32_t turn = 0; turn < 3; ++turn) {
+            for (uint32_t who = 0; who < 2; ++who) {
+                client::Generate request = prompt_behind_prefix(kPrefixTokens, 2, 10 * turn);
+                request.mutable_token_ids()->set_ids(0, 10 + who);
+                request.clear_max_tokens();
+                uint32_t num_tokens = 0;
+                const auto cut = instance.connect().generate(
+                    request, [&](const client::Chunk&) { return ++num_tokens < 20; });
+                ASSERT_TRUE(cut.ok()) << cut.error().message;
+                EXPECT_EQ(cut.value().finished.num_cached_tokens(), turn == 0 ? 0 : kCachedTokens)
+                    << reserve << ", turn " << turn << " of " << who;
+            }
+        }
+        EXPECT_EQ(instance.stop(), 0);
+    }
+}
+
 TEST(PrefixCacheWork, OffNothingIsShared) {
     Instance instance({"--topology", "colocated", "--prefix-cache", "false"});
     instance.wait_ready();

@@ -9,7 +9,6 @@
 #include "daemon/gateway/flight/deadlines.h"
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
-#include "model/attention/kv_cache.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -66,8 +65,10 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
     // with the request, so that a replay repeats every draw.
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
     // Before anything is sent or added: a request that is refused leaves no trace.
-    const uint64_t held = model::held_blocks(flight.request->max_total_tokens(), model_.window);
-    AFD_TRY(queue_.enqueue(flights_.next_id(), held * AdmissionQueue::kBlockTokens, &client));
+    AFD_TRY(queue_.enqueue(flights_.next_id(),
+                           flight.request->max_total_tokens(),
+                           &client,
+                           flight.request->num_prompt_tokens()));
     flight.client = &client;
     flight.request_id = request_id;
     flight.moments.accepted_us = schedule::steady_now_us();
@@ -98,6 +99,8 @@ void Admission::admit() {
         const Request& request = *flights_.at(admission->id).request;
         *message.mutable_admit() = admission->is_trial ? request.admit_for_one(admission->id)
                                                        : request.admit(admission->id);
+        message.mutable_admit()->set_reserved_tokens(
+            static_cast<uint32_t>(queue_.reserved_tokens(admission->id)));
         workers_.send(admission->session, message);
         log::of_request(admission->id,
                         log::Level::kDebug,

@@ -6,8 +6,14 @@
 
 namespace afd::daemon {
 
-AdmissionQueue::AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences)
-    : max_queue_(max_queue), max_sequences_(max_sequences), workers_(num_workers) {}
+AdmissionQueue::AdmissionQueue(uint32_t num_workers,
+                               uint64_t max_queue,
+                               uint32_t max_sequences,
+                               const Reservation& reservation)
+    : max_queue_(max_queue),
+      max_sequences_(max_sequences),
+      reservation_(reservation),
+      workers_(num_workers) {}
 
 void AdmissionQueue::set_num_workers(uint32_t num_workers) {
     AFD_ASSERT(num_running() == 0, "%zu requests run", num_running());
@@ -118,15 +124,38 @@ Result<> AdmissionQueue::check_full(FairQueue::Client client) const {
                      std::to_string(max_queue_) + "); try again later"};
 }
 
-Result<> AdmissionQueue::enqueue(uint64_t id, uint64_t tokens, FairQueue::Client client) {
-    const uint64_t blocks = blocks_for(tokens);
+Result<> AdmissionQueue::enqueue(uint64_t id,
+                                 uint64_t tokens_max,
+                                 FairQueue::Client client,
+                                 uint64_t num_tokens) {
+    const uint64_t blocks = reservation_.blocks(num_tokens, tokens_max);
     const bool runs_at_once = !is_still_ && queue_.empty() && best_worker(blocks).has_value();
     if (!runs_at_once) AFD_TRY(check_full(client));
     const bool is_new =
-        requests_.emplace(id, Entry{blocks, next_order_++, client, std::nullopt}).second;
+        requests_.emplace(id, Entry{num_tokens, tokens_max, blocks, next_order_++, client}).second;
     AFD_ASSERT(is_new, "request %llu is queued twice", static_cast<unsigned long long>(id));
     queue_.push(id, client);
     return {};
+}
+
+void AdmissionQueue::on_token(uint64_t id) {
+    Entry& entry = requests_.at(id);
+    const uint64_t blocks = reservation_.blocks(++entry.num_tokens, entry.tokens_max);
+    workers_[*entry.session].used_blocks += blocks - entry.blocks;
+    entry.blocks = blocks;
+}
+
+uint64_t AdmissionQueue::reserved_tokens(uint64_t id) const {
+    const Entry& entry = requests_.at(id);
+    return reservation_.tokens(entry.num_tokens, entry.tokens_max);
+}
+
+bool AdmissionQueue::give_way(uint64_t id) {
+    Entry& entry = requests_.at(id);
+    if (entry.alone_as == workers_[*entry.session].num_given) return false;
+    leave_worker(entry);
+    put_in_front({&id, 1});
+    return true;
 }
 
 bool AdmissionQueue::remove(uint64_t id) {
@@ -172,6 +201,7 @@ AdmissionQueue::Admission AdmissionQueue::give(uint64_t id, uint32_t session) {
     worker.used_blocks += entry.blocks;
     ++worker.num_sequences;
     ++worker.num_given;
+    entry.alone_as = worker.num_sequences == 1 ? worker.num_given : 0;
     return {id, session, entry.is_suspect};
 }
 
@@ -261,7 +291,7 @@ void AdmissionQueue::fill_status(client::Status& status) const {
         if (worker.role() != "attention" || worker.index() >= workers_.size()) continue;
         const Worker& load = workers_[worker.index()];
         worker.set_num_sequences(load.num_sequences);
-        worker.set_kv_tokens_used(load.used_blocks * kBlockTokens);
+        worker.set_kv_tokens_used(std::min(load.used_blocks, load.total_blocks) * kBlockTokens);
         worker.set_kv_tokens_total(load.total_blocks * kBlockTokens);
     }
 }

@@ -4,12 +4,13 @@
 // AdmissionQueue: which request runs on which attention worker, and when. Pure decisions: no
 // clock, socket or process; the gateway carries them out.
 //
-// A request reserves KV room for its prompt and all tokens it may produce, in blocks of 64, before
-// it runs; so a running one never waits for room. The connections take turns, and those of one are
-// served in their order (fair_queue.h): a request that does not fit holds back those behind it (it
-// cannot starve), and it goes to the worker with the most free room. After the death of a worker
-// its requests are queued again in front of all others, in their old order: they were accepted
-// earlier (promise 2).
+// A request reserves KV room, in blocks of 64, before it runs (reservation.h): for its prompt and
+// all tokens it may produce, or for a step of these, and for more as they come. The connections
+// take turns, and those of one are served in their order (fair_queue.h): a request that does not
+// fit holds back those behind it (it cannot starve), and it goes to the worker with the most free
+// room. After the death of a worker its requests are queued again in front of all others, in their
+// old order: they were accepted earlier (promise 2). So are those that have given way
+// (preemption.h).
 //
 // A suspect (suspects.h) goes before all of these, to a worker that is idle and gets nothing else
 // until the suspect has left it. One at a time is on trial so; the other workers serve the rest.
@@ -20,6 +21,7 @@
 // the next two thirds of the rest, and so on. Several greedy ones together, six if max_queue is
 // 512, still fill the queue; the next request is then refused until one of theirs starts.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -28,6 +30,7 @@
 #include <vector>
 
 #include "daemon/gateway/flight/fair_queue.h"
+#include "daemon/gateway/flight/reservation.h"
 #include "proto/client.pb.h"
 #include "proto/status.h"
 
@@ -45,7 +48,8 @@ class AdmissionQueue {
         uint32_t num_sequences = 0;
         uint64_t num_given = 0;  // Requests, since it is ready.
 
-        uint64_t free_blocks() const { return total_blocks - used_blocks; }
+        // What those that run reserve as they grow may be more than there is.
+        uint64_t free_blocks() const { return total_blocks - std::min(total_blocks, used_blocks); }
     };
 
     struct Admission {
@@ -60,7 +64,10 @@ class AdmissionQueue {
         return (tokens + kBlockTokens - 1) / kBlockTokens;
     }
 
-    AdmissionQueue(uint32_t num_workers, uint64_t max_queue, uint32_t max_sequences);
+    AdmissionQueue(uint32_t num_workers,
+                   uint64_t max_queue,
+                   uint32_t max_sequences,
+                   const Reservation& reservation = {});
 
     // None of the workers is there any more, and `num_workers` others are to come.
     // REQUIRES: no request runs.
@@ -95,9 +102,22 @@ class AdmissionQueue {
     // kResourceExhausted: max_queue requests wait already, or too many of this connection.
     Result<> check_place(FairQueue::Client client) const;
 
-    // Queues a request of a connection that needs room for `tokens`.
+    // Queues a request of a connection that has `num_tokens` and may come to `tokens_max`.
     // Errors: as check_place(), unless the request need not wait.
-    Result<> enqueue(uint64_t id, uint64_t tokens, FairQueue::Client client = nullptr);
+    Result<> enqueue(uint64_t id,
+                     uint64_t tokens_max,
+                     FairQueue::Client client = nullptr,
+                     uint64_t num_tokens = 0);
+
+    // It has got another token, and reserves what it needs for more. REQUIRES: it runs.
+    void on_token(uint64_t id);
+
+    // Positions for which it reserves room. REQUIRES: there is such a request.
+    uint64_t reserved_tokens(uint64_t id) const;
+
+    // It has left its worker for want of room, and waits as one whose worker is gone. False, and
+    // nothing changed: nothing else has run there since it came. REQUIRES: it runs.
+    bool give_way(uint64_t id);
 
     // Forgets a request and frees its room; false if there is no such request.
     bool remove(uint64_t id);
@@ -120,10 +140,14 @@ class AdmissionQueue {
 
   private:
     struct Entry {
-        uint64_t blocks = 0;
-        uint64_t order = 0;  // Of arrival.
+        uint64_t num_tokens = 0;
+        uint64_t tokens_max = 0;
+        uint64_t blocks = 0;  // That these reserve.
+        uint64_t order = 0;   // Of arrival.
         FairQueue::Client client = nullptr;
-        std::optional<uint32_t> session;
+        std::optional<uint32_t> session = std::nullopt;
+        uint64_t alone_as =
+            0;  // The number of its worker's requests with it, if no other ran then.
         bool is_suspect = false;
         std::optional<uint32_t> avoided = std::nullopt;  // Of a suspect.
     };
@@ -143,6 +167,7 @@ class AdmissionQueue {
 
     const uint64_t max_queue_;
     const uint32_t max_sequences_;
+    const Reservation reservation_;
     uint64_t next_order_ = 0;
     bool is_still_ = false;
     std::vector<Worker> workers_;

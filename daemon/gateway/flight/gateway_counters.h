@@ -40,6 +40,7 @@ class GatewayCounters {
         status.set_num_finished(num_finished_);
         status.set_num_failed(num_failed_);
         status.set_num_refused(requests_.num_refused());
+        status.set_num_preemptions(requests_.num_preemptions);
         status.set_num_output_tokens(requests_.num_output_tokens);
         status.set_output_tokens_per_s(rate_.per_second(loop_.now_ms()));
     }

@@ -11,17 +11,19 @@
 namespace afd::daemon {
 
 TokenStream::TokenStream(FlightTable& flights,
-                         const AdmissionQueue& queue,
+                         AdmissionQueue& queue,
                          ClientAnswers& answers,
                          FlightEnds& ends,
                          GatewayCounters& counters,
-                         Suspects& suspects)
+                         Suspects& suspects,
+                         Preemption& preemption)
     : flights_(flights),
       queue_(queue),
       answers_(answers),
       ends_(ends),
       counters_(counters),
-      suspects_(suspects) {}
+      suspects_(suspects),
+      preemption_(preemption) {}
 
 void TokenStream::on_events(uint32_t session, const control::Events& events) {
     for (const control::StartedEvent& event : events.started()) {
@@ -70,6 +72,8 @@ void TokenStream::distrust(FlightTable::Id id, const Error& error) {
 
 void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event) {
     Flight& flight = flights_.at(id);
+    // Whoever hears it, the worker has it.
+    queue_.on_token(id);
     // Of a cancelled one the client hears no more, so that its end may not count more either.
     if (flight.is_cancelled || flight.request->is_text_over()) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
@@ -95,6 +99,8 @@ void TokenStream::on_end(FlightTable::Id id, const control::EndEvent& event) {
     } else if (flight.request->is_text_over()) {
         // Cancelled because of that, or at its own end just then.
         ends_.finish(id, client::STOP);
+    } else if (event.gave_way()) {
+        preemption_.on_gave_way(id);
     } else if (code != Code::kOk) {
         const std::string why =
             event.message().empty() ? std::string(code_name(code)) : event.message();

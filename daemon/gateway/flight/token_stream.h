@@ -11,6 +11,7 @@
 #include "daemon/gateway/flight/flight_ends.h"
 #include "daemon/gateway/flight/flight_table.h"
 #include "daemon/gateway/flight/gateway_counters.h"
+#include "daemon/gateway/flight/preemption.h"
 #include "daemon/gateway/flight/suspects.h"
 #include "proto/control.pb.h"
 
@@ -20,11 +21,12 @@ class TokenStream {
   public:
     // All outlive the object.
     TokenStream(FlightTable& flights,
-                const AdmissionQueue& queue,
+                AdmissionQueue& queue,
                 ClientAnswers& answers,
                 FlightEnds& ends,
                 GatewayCounters& counters,
-                Suspects& suspects);
+                Suspects& suspects,
+                Preemption& preemption);
 
     // A token outside the vocabulary, or one too many, ends its request with kInternal on both
     // sides; a worker's error ends it with that.
@@ -39,11 +41,12 @@ class TokenStream {
     Flight* flight_on(FlightTable::Id id, uint32_t session);
 
     FlightTable& flights_;
-    const AdmissionQueue& queue_;
+    AdmissionQueue& queue_;
     ClientAnswers& answers_;
     FlightEnds& ends_;
     GatewayCounters& counters_;
     Suspects& suspects_;
+    Preemption& preemption_;
 };
 
 }  // namespace afd::daemon

@@ -37,11 +37,13 @@ FakeLane::Settings long_prompts(int32_t num_answered = 0) {
 
 // What a request of so many prompt tokens samples, when it is alone on one lane that answers at
 // once.
-std::vector<uint32_t> expected_tokens(uint64_t id, uint32_t num_prompt_tokens) {
+std::vector<uint32_t> expected_tokens(uint64_t id,
+                                      uint32_t num_prompt_tokens,
+                                      uint32_t num_new_tokens = kNew) {
     LoopHarness alone({any_rows(FakeLane::kAll)});
-    alone.admit(id, num_prompt_tokens, kNew);
+    alone.admit(id, num_prompt_tokens, num_new_tokens);
     EXPECT_TRUE(alone.until_over(id));
-    EXPECT_EQ(alone.request(id).tokens.size(), kNew) << alone.request(id).text;
+    EXPECT_EQ(alone.request(id).tokens.size(), num_new_tokens) << alone.request(id).text;
     return alone.request(id).tokens;
 }
 
@@ -359,6 +361,33 @@ TEST(AttentionLoop, WeightsThatAreNotFiniteEndTheRequest) {
     EXPECT_EQ(harness.request(1).text,
               "the router's scores are not finite: the checkpoint's weights are bad, or a row "
               "was corrupted on its way between the workers, which row_checksums = true tells");
+}
+
+// Goal: of sequences that grow beyond the cache the youngest gives way, and goes on as if it had
+// not. Method: six that all come to need a third block where there are 16; the youngest came first.
+// Oracle: who ends how, and the tokens of each alone, those of the youngest in parts.
+TEST(AttentionLoop, TheYoungestGivesWayAndGoesOnTheSame) {
+    constexpr uint32_t kPrompt = 3;
+    constexpr uint32_t kLong = 150;
+    constexpr uint64_t kYoungest = 16;
+    LoopHarness harness({any_rows(FakeLane::kAll), any_rows(FakeLane::kAll)}, {}, 0, 512);
+    for (const uint64_t id : {kYoungest, uint64_t{11}, uint64_t{14}, uint64_t{12}, uint64_t{15}}) {
+        harness.admit(id, kPrompt, kLong, false, kPrompt);
+    }
+    harness.admit(13, kPrompt, kLong, false, kPrompt);
+    for (uint64_t id = 11; id <= kYoungest; ++id) ASSERT_TRUE(harness.until_over(id)) << id;
+    for (uint64_t id = 11; id < kYoungest; ++id) {
+        EXPECT_EQ(harness.request(id).code, Code::kOk) << harness.request(id).text;
+        EXPECT_FALSE(harness.request(id).gave_way) << id;
+        EXPECT_EQ(harness.request(id).tokens, expected_tokens(id, kPrompt, kLong)) << id;
+    }
+    EXPECT_TRUE(harness.request(kYoungest).gave_way);
+    EXPECT_EQ(harness.request(kYoungest).code, Code::kCancelled);
+    EXPECT_LT(harness.request(kYoungest).tokens.size(), kLong);
+    harness.admit(kYoungest, kPrompt, kLong, false, kPrompt);
+    ASSERT_TRUE(harness.until_over(kYoungest));
+    EXPECT_EQ(harness.request(kYoungest).code, Code::kOk);
+    EXPECT_EQ(harness.request(kYoungest).tokens, expected_tokens(kYoungest, kPrompt, kLong));
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ class LoopHarness {
         std::vector<uint32_t> tokens;
         std::vector<float> prompt_logprobs;
         bool is_over = false;
+        bool gave_way = false;
         Code code = Code::kOk;
         std::string text;
     };
@@ -120,7 +121,8 @@ class LoopHarness {
     void admit(uint64_t id,
                uint32_t num_prompt_tokens,
                uint32_t num_new_tokens,
-               bool prompt_logprobs = false) {
+               bool prompt_logprobs = false,
+               uint32_t reserved_tokens = 0) {
         auto request = std::make_unique<SequenceRequest>();
         request->sequence_id = id;
         request->prompt_logprobs = prompt_logprobs;
@@ -130,6 +132,12 @@ class LoopHarness {
         for (uint32_t i = 0; i < num_prompt_tokens; ++i) {
             request->tokens.push_back(static_cast<uint32_t>(2 + (7 * id + 3 * i) % 90));
         }
+        // Those of one that has given way go on.
+        Request& heard = requests_[id];
+        request->tokens.insert(request->tokens.end(), heard.tokens.begin(), heard.tokens.end());
+        request->reserved_tokens = reserved_tokens;
+        heard.is_over = false;
+        heard.gave_way = false;
         WorkerCommand command{.kind = WorkerCommand::Kind::kAdmit, .sequence_id = id};
         command.sequence = std::move(request);
         EXPECT_TRUE(port_.push_command(std::move(command)));
@@ -184,6 +192,7 @@ class LoopHarness {
                     EXPECT_EQ(event.sequence->sequence_id, event.sequence_id);
                     request.is_over = true;
                     request.code = event.code;
+                    request.gave_way = event.gave_way;
                     request.text = event.text;
                     break;
                 case WorkerEvent::Kind::kWait:

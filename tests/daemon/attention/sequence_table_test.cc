@@ -177,6 +177,7 @@ TEST(SequenceTablePrefix, ProducedTokensCount) {
     request->max_total_tokens = 200;
     Sequence& first = admitted(table, std::move(request));
     for (uint32_t i = 60; i < 140; ++i) first.request->tokens.push_back(i);
+    table.move_on(first);
     compute(table, first, 130);
     EXPECT_EQ(admitted(table, prompt_of(2, 150)).num_cached_tokens, 128U);
 }
@@ -236,6 +237,57 @@ TEST(SequenceTablePrefix, ReservationsThatAreNotUsedThrowOutNothing) {
             table.release(sequence);
         }
     }
+}
+
+// With room for a prompt of three tokens and no more than that block.
+std::unique_ptr<SequenceRequest> growing_request(uint64_t id) {
+    std::unique_ptr<SequenceRequest> request = request_of(id, 640);
+    request->reserved_tokens = 4;
+    return request;
+}
+
+// As the loop does at the end of a step that sampled.
+void produce(SequenceTable& table, Sequence& sequence) {
+    ASSERT_EQ(sequence.num_ready(), 1U) << sequence.num_tokens();
+    compute(table, sequence, sequence.num_tokens());
+    sequence.request->tokens.push_back(7);
+    table.move_on(sequence);
+}
+
+TEST(SequenceTableGrowing, ATokenThatFindsNoBlockWaitsUntilTheYoungestHasGivenWay) {
+    SequenceTable table(4, 2, 4, 640, false);
+    Sequence& middle = admitted(table, growing_request(5));
+    Sequence& youngest = admitted(table, growing_request(9));
+    Sequence& oldest = admitted(table, growing_request(3));
+    for (Sequence* one : {&oldest, &middle, &youngest}) {
+        compute(table, *one, 2);
+        while (one->num_tokens() < 65) produce(table, *one);
+    }
+    EXPECT_EQ(oldest.num_ready(), 1U) << "the fourth block";
+    EXPECT_EQ(middle.num_ready(), 0U);
+    EXPECT_EQ(table.make_room(), &youngest);
+    youngest.is_ending = true;
+    EXPECT_EQ(table.make_room(), nullptr) << "it is about to go";
+    table.release(youngest);
+    EXPECT_EQ(table.make_room(), nullptr);
+    EXPECT_EQ(middle.num_ready(), 1U);
+    EXPECT_EQ(table.num_kv_blocks_used(), 4U);
+}
+
+TEST(SequenceTableGrowing, OneThatFitsIsKeptOutByOthersOnly) {
+    SequenceTable table(2, 2, 4, 640, false);
+    std::unique_ptr<SequenceRequest> large = request_of(2, 640);
+    large->reserved_tokens = 64 * 4;
+    EXPECT_FALSE(table.fits_alone(*large)) << "nobody is here";
+    Sequence& other = admitted(table, growing_request(1));
+    const auto refused = table.admit(large);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "256 tokens need 4 KV blocks, 3 of 4 are free; raise kv_tokens");
+    EXPECT_TRUE(table.fits_alone(*large));
+    large->reserved_tokens = 64 * 5;
+    EXPECT_FALSE(table.fits_alone(*large));
+    table.release(other);
 }
 
 // Blocks that a model with a window of 100 positions in every layer holds at a time.

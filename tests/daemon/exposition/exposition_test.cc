@@ -53,6 +53,7 @@ class ExpositionTest : public testing::Test {
         requests_.on_failed(Code::kDeadlineExceeded);
         requests_.on_refused(Code::kResourceExhausted);
         requests_.on_deadly();
+        for (int i = 0; i < 3; ++i) requests_.on_preempted();
     }
 
     std::string text(bool vllm_names = false) const {
@@ -90,6 +91,7 @@ TEST_F(ExpositionTest, HasLevelsTimesAndWorkers) {
     EXPECT_THAT(all,
                 HasSubstr(line("afd_request_failures_total", R"(,code="deadline exceeded")", "1")));
     EXPECT_THAT(all, HasSubstr(line("afd_deadly_requests_total", "", "1")));
+    EXPECT_THAT(all, HasSubstr(line("afd_preemptions_total", "", "3")));
     const char* attention = R"(,role="attention",worker="0")";
     const auto kv_tokens = [&](const char* kind) {
         return std::string(attention) + R"(,kind=")" + kind + "\"";

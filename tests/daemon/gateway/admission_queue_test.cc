@@ -294,6 +294,75 @@ TEST(AdmissionQueue, ASuspectGetsAWorkerOfItsOwnAfterAWhile) {
     EXPECT_EQ(admit(queue, next_id), 0);
 }
 
+constexpr Reservation kGrowing = {.grows = true};
+
+// A step is four blocks.
+TEST(AdmissionQueueGrowing, ANewcomerLeavesEverybodyAStep) {
+    AdmissionQueue queue(1, 10, 8, kGrowing);
+    queue.worker_ready(0, 12 * kBlock);
+    for (uint64_t id = 1; id <= 3; ++id) {
+        ASSERT_TRUE(queue.enqueue(id, 12 * kBlock, nullptr, kBlock).ok());
+    }
+    EXPECT_EQ(queue.reserved_tokens(1), 5 * kBlock);
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_EQ(admit(queue, 2), 0);
+    EXPECT_EQ(admit(queue, 3), -1);
+    EXPECT_EQ(queue.workers()[0].used_blocks, 10U);
+    for (uint64_t i = 0; i < kBlock + 1; ++i) queue.on_token(1);
+    EXPECT_EQ(queue.workers()[0].used_blocks, 12U) << "its step moves on with its tokens";
+    EXPECT_TRUE(queue.remove(2));
+    EXPECT_EQ(queue.workers()[0].used_blocks, 7U);
+    EXPECT_EQ(admit(queue, 3), 0);
+}
+
+TEST(AdmissionQueueGrowing, NoneReservesMoreThanItMayComeTo) {
+    AdmissionQueue queue(1, 10, 8, kGrowing);
+    queue.worker_ready(0, 12 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, 2 * kBlock, nullptr, kBlock).ok());
+    EXPECT_EQ(queue.reserved_tokens(1), 2 * kBlock);
+    EXPECT_EQ(admit(queue, 1), 0);
+    for (uint64_t i = 0; i < 2 * kBlock; ++i) queue.on_token(1);
+    EXPECT_EQ(queue.workers()[0].used_blocks, 2U);
+}
+
+TEST(AdmissionQueueGrowing, WhoGivesWayComesFirstAndWaitsForARoomThatLasts) {
+    AdmissionQueue queue(1, 10, 8, kGrowing);
+    queue.worker_ready(0, 12 * kBlock);
+    for (uint64_t id = 1; id <= 3; ++id) {
+        ASSERT_TRUE(queue.enqueue(id, 12 * kBlock, nullptr, kBlock).ok());
+    }
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_EQ(admit(queue, 2), 0);
+    for (uint64_t i = 0; i < 4 * kBlock; ++i) queue.on_token(1);
+    EXPECT_EQ(queue.workers()[0].used_blocks, 14U) << "more than there is";
+    EXPECT_EQ(queue.workers()[0].free_blocks(), 0U);
+    client::Status status;
+    status.add_workers()->set_role("attention");
+    queue.fill_status(status);
+    EXPECT_EQ(status.workers(0).kv_tokens_used(), 12 * kBlock);
+
+    EXPECT_TRUE(queue.give_way(2));
+    EXPECT_EQ(queue.session_of(2), std::nullopt);
+    EXPECT_EQ(queue.num_queued(), 2U);
+    EXPECT_EQ(queue.admit_next(), std::nullopt) << "three blocks are free, and it wants a step";
+    EXPECT_TRUE(queue.remove(1));
+    EXPECT_EQ(admit(queue, 2), 0) << "before those that came later";
+    EXPECT_EQ(admit(queue, 3), 0);
+}
+
+TEST(AdmissionQueueGrowing, NobodyGivesWayToNobody) {
+    AdmissionQueue queue(1, 10, 8, kGrowing);
+    queue.worker_ready(0, 12 * kBlock);
+    ASSERT_TRUE(queue.enqueue(1, 12 * kBlock, nullptr, kBlock).ok());
+    EXPECT_EQ(admit(queue, 1), 0);
+    EXPECT_FALSE(queue.give_way(1));
+    EXPECT_EQ(queue.session_of(1), 0U) << "nothing has changed";
+    ASSERT_TRUE(queue.enqueue(2, 12 * kBlock, nullptr, kBlock).ok());
+    EXPECT_EQ(admit(queue, 2), 0);
+    EXPECT_TRUE(queue.remove(2));
+    EXPECT_TRUE(queue.give_way(1)) << "the other may have had its room when that was said";
+}
+
 TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
