@@ -29,8 +29,10 @@ Result<> choose_chat(const std::string& directory, ApiModel& model) {
     AFD_ASSIGN(std::unique_ptr<const model::ChatTemplate> chat,
                model::choose_chat_template(files, *model.tokenizer));
     // The checkpoint's own end tokens may not have it.
-    if (const auto end = model.tokenizer->added_token(chat->end_token())) {
-        model.chat_end_ids.push_back(*end);
+    for (const std::string_view token : {chat->end_token(), chat->call_end_token()}) {
+        if (const auto end = model.tokenizer->added_token(token)) {
+            model.chat_end_ids.push_back(*end);
+        }
     }
     log::info("chats are rendered as {}", chat->name());
     model.chat = std::move(chat);

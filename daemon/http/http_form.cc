@@ -9,8 +9,25 @@ namespace {
 
 bool is_known(const handover::AnswerForm& form) {
     return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kChannels) &&
-           form.tools() <= static_cast<uint32_t>(model::ToolSyntax::kDeepSeekV31) &&
+           form.tools() <= static_cast<uint32_t>(model::kToolSyntaxLast) &&
            form.num_prompts() <= GenerationCall::kChoicesMax;
+}
+
+void set_parameters(const model::ParameterTypes& types, handover::AnswerForm& form) {
+    for (const auto& [place, kinds] : types.kinds()) {
+        handover::ParameterKinds& added = *form.add_parameters();
+        added.set_function(place.first);
+        added.set_parameter(place.second);
+        added.set_kinds(kinds);
+    }
+}
+
+std::shared_ptr<const model::ParameterTypes> types_of(const handover::AnswerForm& form) {
+    model::ParameterTypes::Kinds kinds;
+    for (const handover::ParameterKinds& one : form.parameters()) {
+        kinds[{one.function(), one.parameter()}] = one.kinds();
+    }
+    return std::make_shared<const model::ParameterTypes>(std::move(kinds));
 }
 
 }  // namespace
@@ -25,6 +42,7 @@ std::string HttpForm::text() const {
     form.set_is_chat(call.is_chat);
     form.set_reasoning(static_cast<uint32_t>(call.output.reasoning));
     form.set_tools(static_cast<uint32_t>(call.output.tools));
+    if (call.output.types) set_parameters(*call.output.types, form);
     form.set_num_prompts(static_cast<uint32_t>(call.prompts.size()));
     form.set_num_choices(call.num_choices);
     form.set_is_stream(call.is_stream);
@@ -53,7 +71,8 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     GenerationCall& call = answer.call;
     call.is_chat = form.is_chat();
     call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),
-                   static_cast<model::ToolSyntax>(form.tools())};
+                   static_cast<model::ToolSyntax>(form.tools()),
+                   types_of(form)};
     call.prompts.resize(form.num_prompts());
     call.num_choices = form.num_choices();
     call.is_stream = form.is_stream();

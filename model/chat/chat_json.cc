@@ -24,6 +24,11 @@ Result<std::string> spaced_json(const std::string& text, const std::string& what
     return spaced_text(json);
 }
 
+Result<std::string> compact_json(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    return compact_text(json);
+}
+
 Result<ToolFunction> tool_function(const std::string& text, const std::string& what) {
     AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
     const auto at = json.is_object() ? json.find("function") : json.end();
@@ -39,12 +44,50 @@ Result<ToolFunction> tool_function(const std::string& text, const std::string& w
     return function;
 }
 
+Result<std::string> spaced_function(const std::string& text, const std::string& what) {
+    AFD_TRY(tool_function(text, what));
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    return spaced_text(json["function"]);
+}
+
 Result<std::string> call_arguments(std::string_view text) {
     text = strip(text);
     if (text.empty()) return std::string("{}");
     AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
     if (json.is_object()) return std::string(text);
     return invalid_argument("arguments are no object");
+}
+
+Result<std::string> spaced_arguments(const ChatMessage& message, size_t index, size_t call) {
+    const std::string place = fmt::format("messages[{}].tool_calls[{}].arguments", index, call);
+    AFD_ASSIGN(const OrderedJson json,
+               parse_ordered_json(message.tool_calls[call].arguments, place));
+    if (json.is_object()) return spaced_text(json);
+    return invalid_argument("{} is no JSON object", with(place));
+}
+
+Result<std::vector<Argument>> arguments_of(const ChatMessage& message, size_t index, size_t call) {
+    // Of what is an object nothing else can be wrong.
+    AFD_ASSIGN(const std::string text, spaced_arguments(message, index, call));
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
+    std::vector<Argument> arguments;
+    for (const auto& [name, value] : json.items()) {
+        const bool is_string = value.is_string();
+        arguments.push_back(
+            {name, is_string ? value.get<std::string>() : spaced_text(value), is_string});
+    }
+    return arguments;
+}
+
+std::string python_text(const nlohmann::ordered_json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    return std::string(python_word(spaced_text(value)));
+}
+
+std::string_view python_word(std::string_view json) {
+    if (json == "true") return "True";
+    if (json == "false") return "False";
+    return json == "null" ? "None" : json;
 }
 
 Result<JsonCall> json_call(const std::string& text) {

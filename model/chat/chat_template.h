@@ -17,6 +17,7 @@
 #include "model/chat/call_form.h"
 #include "model/chat/chat_message.h"
 #include "model/chat/chat_prompt.h"
+#include "model/chat/parameter_types.h"
 #include "model/tokenizer/tokenizer.h"
 #include "proto/status.h"
 
@@ -34,6 +35,8 @@ enum class ReasoningSyntax {
 struct OutputSyntax {
     ReasoningSyntax reasoning = ReasoningSyntax::kNone;
     ToolSyntax tools = ToolSyntax::kNone;
+    // Of the tools, where `tools` says that calls have bare values; else null.
+    std::shared_ptr<const ParameterTypes> types = {};
 };
 
 class ChatTemplate {
@@ -55,6 +58,9 @@ class ChatTemplate {
 
     // The token that ends an answer, which a checkpoint's list of end tokens may not have.
     virtual std::string_view end_token() const = 0;
+
+    // The one that ends it behind a call of a tool, where that is another; empty: it is not.
+    virtual std::string_view call_end_token() const { return {}; }
 };
 
 // What a checkpoint says about chats.

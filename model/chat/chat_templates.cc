@@ -9,7 +9,10 @@
 #include "model/chat/deepseek_templates.h"
 #include "model/chat/glm_template.h"
 #include "model/chat/harmony_template.h"
+#include "model/chat/kimi_template.h"
+#include "model/chat/minimax_template.h"
 #include "model/chat/mistral_templates.h"
+#include "model/chat/qwen_coder_template.h"
 #include "model/chat/turn_templates.h"
 #include "model/json/json_document.h"
 #include "proto/failure.h"
@@ -19,8 +22,9 @@ namespace {
 
 constexpr size_t kChatFileBytesMax = size_t{256} << 20;
 constexpr const char* kKnown =
-    "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, qwen3_thinking, harmony, "
-    "mixtral, mistral_v3, olmoe, glm4, glm47, kimi, kimi_thinking, phi3, dots1, minimax, gigachat3";
+    "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, qwen3_thinking, "
+    "qwen3_coder, harmony, mixtral, mistral_v3, olmoe, glm4, glm47, kimi, kimi_thinking, phi3, "
+    "dots1, minimax, gigachat3";
 
 using Chosen = std::unique_ptr<const ChatTemplate>;
 
@@ -66,10 +70,19 @@ class Words {
     const std::string& jinja_;
 };
 
+// In the form that describes all that a schema says of a parameter; others have a text of their own
+// about how to call.
+bool is_qwen_coder(const Words& words) {
+    return words.has("render_extra_keys") && words.has("<function=example_function_name>") &&
+           words.has_lines("\n\n# Tools\n\nYou have access to the following functions:\n\n") &&
+           words.has("an inner <function=...></function> block must be nested within");
+}
+
 // <|im_start|>: Qwen, and others that only look like it.
 Chosen choose_chatml(const std::string& jinja) {
     const Words words(jinja);
     if (words.has("<global_setting>")) return nullptr;  // ERNIE-4.5-Thinking.
+    if (is_qwen_coder(words)) return std::make_unique<QwenCoderTemplate>();
     ChatmlThinking thinking = ChatmlThinking::kNone;
     if (words.has("enable_thinking")) {
         thinking = ChatmlThinking::kUnlessAsked;
@@ -93,7 +106,16 @@ Chosen choose_deepseek(const Words& words) {
 // Each release tells itself another name.
 Chosen choose_minimax(const Words& words) {
     const std::string identity = words.between("set model_identity = \"", "\"");
-    return identity.empty() ? nullptr : std::make_unique<MiniMaxTemplate>(identity);
+    if (identity.empty()) return nullptr;
+    return std::make_unique<MiniMaxTemplate>(identity, words.has("<minimax:tool_call>"));
+}
+
+// K2.5 declares them in a programming language, and early forms of K2 below a title.
+KimiTemplate::Tools kimi_tools(const Words& words) {
+    const bool is_other = words.has("tools_ts_str") || words.has("# Tools");
+    if (is_other || !words.has("<|tool_calls_section_begin|>")) return KimiTemplate::Tools::kNone;
+    return words.has("separators=(',', ':')") ? KimiTemplate::Tools::kCompact
+                                              : KimiTemplate::Tools::kSpaced;
 }
 
 Chosen choose_mistral(const Words& words) {
@@ -117,7 +139,8 @@ Chosen choose(const ChatFiles& files) {
     const std::string& jinja = files.chat_template;
     const Words words(jinja);
     if (words.has("<|im_middle|>")) {
-        return std::make_unique<KimiTemplate>(default_system(jinja), words.has("<think></think>"));
+        return std::make_unique<KimiTemplate>(
+            default_system(jinja), words.has("<think></think>"), kimi_tools(words));
     }
     if (words.has("<|im_start|>")) return choose_chatml(jinja);
     if (words.has("<｜Assistant｜>")) return choose_deepseek(words);

@@ -49,6 +49,15 @@ int last_user_index(const Conversation& conversation) {
     return -1;
 }
 
+int last_plain_answer(const Conversation& conversation) {
+    for (size_t i = conversation.messages.size(); i-- > 0;) {
+        const ChatMessage& message = conversation.messages[i];
+        const bool is_answer = message.role == ChatRole::kAssistant;
+        if (is_answer && message.tool_calls.empty()) return static_cast<int>(i);
+    }
+    return -1;
+}
+
 Result<> refuse_tools(const Conversation& conversation, std::string_view template_name) {
     bool has_tools = !conversation.tools.empty();
     for (const ChatMessage& message : conversation.messages) {
@@ -67,6 +76,21 @@ Result<> refuse_later_systems(const Conversation& conversation, std::string_view
         return invalid_argument(
             "messages[{}] is of the system: in the chat template of this model ({}) only the first "
             "may be",
+            with(i, template_name));
+    }
+    return {};
+}
+
+Result<> refuse_results_without_calls(const Conversation& conversation,
+                                      std::string_view template_name) {
+    bool has_calls = false;
+    for (size_t i = 0; i < conversation.messages.size(); ++i) {
+        const ChatMessage& message = conversation.messages[i];
+        if (message.role == ChatRole::kAssistant) has_calls = !message.tool_calls.empty();
+        if (message.role != ChatRole::kTool || has_calls) continue;
+        return invalid_argument(
+            "messages[{}] is of a tool: in the chat template of this model ({}) it must follow an "
+            "answer of the assistant with tool_calls",
             with(i, template_name));
     }
     return {};

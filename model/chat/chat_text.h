@@ -29,9 +29,15 @@ Answer split_reasoning(const ChatMessage& message);
 
 // The index of the last message of a user that is one; -1: none.
 int last_user_index(const Conversation& conversation);
+// The same of the last answer that calls no tool.
+int last_plain_answer(const Conversation& conversation);
 
 // For a template without a place for tools. Errors: kUnimplemented.
 Result<> refuse_tools(const Conversation& conversation, std::string_view template_name);
+// For one that shows a result as that of the answer before it. Errors: kInvalidArgument: that
+// answer has called nothing.
+Result<> refuse_results_without_calls(const Conversation& conversation,
+                                      std::string_view template_name);
 // For one that has a place for a system message only at the start. Errors: kInvalidArgument.
 Result<> refuse_later_systems(const Conversation& conversation, std::string_view template_name);
 

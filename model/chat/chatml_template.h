@@ -4,8 +4,6 @@
 // ChatmlTemplate: <|im_start|>role\n ... <|im_end|>\n, with the tools, tool results and thoughts of
 // Qwen2.5 and Qwen3. A tool result is a turn of the user, and results that follow each other share
 // one.
-//
-// Qwen3-Coder writes its calls as XML, which is not built in: its tools are refused.
 
 #include <string>
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "model/chat/chat_json.h"
 #include "model/chat/chat_text.h"
 
 namespace afd::model {
@@ -14,53 +13,11 @@ constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\n\r";
 constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 
-constexpr std::string_view kNameEnd = "<｜tool▁sep｜>";
-
-std::optional<ChatEvent> call_of(std::string_view name, std::string_view arguments) {
-    const Result<std::string> read = call_arguments(arguments);
-    if (!read.ok()) return std::nullopt;
-    return ChatEvent{ChatEvent::Kind::kToolCall, read.value(), std::string(strip(name))};
-}
-
-// The type, the name, then the block of JSON that the format puts behind it.
-std::optional<ChatEvent> read_deepseek_v3(std::string_view body) {
-    constexpr std::string_view kOpen = "```json\n";
-    constexpr std::string_view kClose = "```";
-    const size_t separator = body.find(kNameEnd);
-    if (separator == std::string_view::npos) return std::nullopt;
-    body.remove_prefix(separator + kNameEnd.size());
-    const size_t open = body.find(kOpen);
-    const size_t close = body.rfind(kClose);
-    if (open == std::string_view::npos || close < open + kOpen.size()) return std::nullopt;
-    const size_t begin = open + kOpen.size();
-    return call_of(body.substr(0, open), body.substr(begin, close - begin));
-}
-
-// Its name, then JSON.
-std::optional<ChatEvent> read_deepseek_v31(std::string_view body) {
-    const size_t separator = body.find(kNameEnd);
-    if (separator == std::string_view::npos) return std::nullopt;
-    return call_of(body.substr(0, separator), body.substr(separator + kNameEnd.size()));
-}
-
-std::optional<ChatEvent> read_call(ToolSyntax syntax, std::string_view body) {
-    if (syntax == ToolSyntax::kDeepSeekV3) return read_deepseek_v3(body);
-    if (syntax == ToolSyntax::kDeepSeekV31) return read_deepseek_v31(body);
-    const auto call = json_call(std::string(body));
-    if (!call.ok()) return std::nullopt;
-    return ChatEvent{ChatEvent::Kind::kToolCall, call.value().arguments, call.value().name};
-}
-
 }  // namespace
 
-OutputParser::OutputParser(const OutputSyntax& syntax) : syntax_(syntax) {
-    if (syntax.tools == ToolSyntax::kJson) {
-        call_begin_ = "<tool_call>";
-        call_end_ = "</tool_call>";
-    } else if (syntax.tools != ToolSyntax::kNone) {
-        call_begin_ = "<｜tool▁calls▁begin｜>";
-        call_end_ = "<｜tool▁call▁end｜>";
-    }
+OutputParser::OutputParser(const OutputSyntax& syntax)
+    : types_(syntax.types ? syntax.types : std::make_shared<const ParameterTypes>()),
+      calls_(call_syntax(syntax.tools)) {
     if (syntax.reasoning == ReasoningSyntax::kChannels) channels_.emplace();
     if (syntax.reasoning == ReasoningSyntax::kStarted) state_ = State::kThoughtStart;
     if (syntax.reasoning == ReasoningSyntax::kTagged) state_ = State::kStart;
@@ -80,7 +37,7 @@ std::vector<ChatEvent> OutputParser::finish() {
     std::vector<ChatEvent> events;
     const bool is_reasoning = state_ == State::kReasoning;
     if (state_ == State::kCall) {
-        if (syntax_.tools != ToolSyntax::kJson || !add_call(pending_, events)) {
+        if (!calls_->closes_itself || !add_call(pending_, events)) {
             add(ChatEvent::Kind::kContent, unread_call(pending_, ""), events);
         }
     } else if (state_ == State::kBehind || state_ == State::kBetween || has_call_) {
@@ -97,6 +54,8 @@ std::vector<ChatEvent> OutputParser::finish() {
 }
 
 void OutputParser::enter(State state) {
+    follows_call_ = state_ == State::kBetween;
+    has_parameter_ = false;
     state_ = state;
     num_searched_ = 0;
 }
@@ -112,7 +71,10 @@ bool OutputParser::advance(std::vector<ChatEvent>& events) {
         case State::kBehind:
             return advance_blanks(State::kContent);
         case State::kContent:
-            return advance_text(ChatEvent::Kind::kContent, call_begin_, State::kCall, events);
+            return advance_text(ChatEvent::Kind::kContent,
+                                calls_ == nullptr ? "" : calls_->begin,
+                                State::kCall,
+                                events);
         case State::kCall:
             return advance_call(events);
         case State::kBetween:
@@ -175,31 +137,54 @@ bool OutputParser::advance_text(ChatEvent::Kind kind,
 }
 
 bool OutputParser::advance_call(std::vector<ChatEvent>& events) {
-    const size_t end = pending_.find(call_end_, num_searched_);
-    if (end == std::string::npos) {
-        num_searched_ = pending_.size() - num_held(pending_, call_end_);
-        return false;
-    }
+    const size_t end = find_call_end();
+    if (end == std::string::npos) return false;
     const std::string body = pending_.substr(0, end);
     if (!add_call(body, events)) {
-        add(ChatEvent::Kind::kContent, unread_call(body, call_end_), events);
+        add(ChatEvent::Kind::kContent, unread_call(body, calls_->end), events);
     }
     has_call_ = true;
-    pending_.erase(0, end + call_end_.size());
-    enter(syntax_.tools == ToolSyntax::kJson ? State::kBehind : State::kBetween);
+    pending_.erase(0, end + calls_->end.size());
+    enter(calls_->next.empty() ? State::kBehind : State::kBetween);
+    return true;
+}
+
+size_t OutputParser::find_call_end() {
+    const std::string_view text = pending_;
+    for (;;) {
+        const size_t end = text.find(calls_->end, num_searched_);
+        if (end == std::string_view::npos) {
+            num_searched_ = text.size() - num_held(text, calls_->end);
+            return end;
+        }
+        if (closes_call(text.substr(0, end))) return end;
+        num_searched_ = end + calls_->end.size();
+    }
+}
+
+bool OutputParser::closes_call(std::string_view body) {
+    if (calls_->parameter.empty()) return true;
+    has_parameter_ = has_parameter_ || body.find(calls_->parameter) != std::string_view::npos;
+    if (!has_parameter_) return true;
+    for (size_t i = calls_->closers.size(); i-- > 0;) {
+        body = strip_right(body, kBlanks);
+        if (!body.ends_with(calls_->closers[i])) return false;
+        body.remove_suffix(calls_->closers[i].size());
+    }
     return true;
 }
 
 bool OutputParser::advance_between() {
-    constexpr std::string_view kNext = "<｜tool▁call▁begin｜>";
-    constexpr std::string_view kLast = "<｜tool▁calls▁end｜>";
+    const std::string_view next = calls_->next;
+    const std::string_view last = calls_->last;
     const std::string_view text = skip_blanks(kBlanks);
-    if (text.starts_with(kNext)) {
+    if (text.starts_with(next)) {
+        pending_.erase(0, num_searched_);
         enter(State::kCall);
-    } else if (text.starts_with(kLast)) {
-        pending_ = std::string(text.substr(kLast.size()));
+    } else if (text.starts_with(last)) {
+        pending_ = std::string(text.substr(last.size()));
         enter(State::kBehind);
-    } else if (kNext.starts_with(text) || kLast.starts_with(text)) {
+    } else if (next.starts_with(text) || last.starts_with(text)) {
         return false;
     } else {
         enter(State::kContent);
@@ -219,20 +204,17 @@ void OutputParser::add(ChatEvent::Kind kind,
 }
 
 std::string OutputParser::unread_call(std::string_view body, std::string_view end) const {
-    // One mark begins all calls of DeepSeek.
-    const bool has_begin = syntax_.tools == ToolSyntax::kJson || !has_call_;
-    return std::string(has_begin ? call_begin_ : "").append(body).append(end);
+    return std::string(follows_call_ ? "" : calls_->begin).append(body).append(end);
 }
 
 bool OutputParser::add_call(std::string_view body, std::vector<ChatEvent>& events) const {
-    constexpr std::string_view kBegin = "<｜tool▁call▁begin｜>";
-    if (syntax_.tools != ToolSyntax::kJson) {
-        const size_t begin = body.find(kBegin);
+    if (!calls_->next.empty()) {
+        const size_t begin = body.find(calls_->next);
         if (begin == std::string_view::npos) return false;
-        body.remove_prefix(begin + kBegin.size());
+        body.remove_prefix(begin + calls_->next.size());
     }
-    std::optional<ChatEvent> call = read_call(syntax_.tools, body);
-    if (!call || call->name.empty()) return false;
+    std::optional<ChatEvent> call = calls_->read(body, *types_);
+    if (!call) return false;
     events.push_back(*std::move(call));
     return true;
 }

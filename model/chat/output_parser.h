@@ -11,14 +11,16 @@
 // looks like one and cannot be read is content, marks included. Text costs what its bytes do,
 // however long it is held back.
 //
-// The marks of DeepSeek's calls and of channels are special tokens: ask for them
-// (Generate.keep_special_tokens).
+// By which marks calls are found: call_syntax.h. Some of them, and those of channels, are special
+// tokens: ask for them (Generate.keep_special_tokens).
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/chat/call_syntax.h"
 #include "model/chat/channel_parser.h"
 #include "model/chat/chat_event.h"
 #include "model/chat/chat_template.h"
@@ -43,7 +45,7 @@ class OutputParser {
         kBehind,        // Blanks behind a thought or a call: not said.
         kContent,
         kCall,     // Until the end of a call.
-        kBetween,  // DeepSeek: behind a call, before the next one or the end of all.
+        kBetween,  // Of a row of calls: behind one, before the next or the end of the row.
     };
 
     void enter(State state);
@@ -58,21 +60,26 @@ class OutputParser {
                       std::vector<ChatEvent>& events);
     bool advance_call(std::vector<ChatEvent>& events);
     bool advance_between();
+    // Where the call ends in `pending_`; npos: its end has not come.
+    size_t find_call_end();
+    // Whether the end mark behind `body` is that of the call, and no part of a value.
+    bool closes_call(std::string_view body);
     void add(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events);
     bool add_call(std::string_view body, std::vector<ChatEvent>& events) const;
     // `body` as it was written.
     std::string unread_call(std::string_view body, std::string_view end) const;
 
-    const OutputSyntax syntax_;
+    const std::shared_ptr<const ParameterTypes> types_;
+    const CallSyntax* calls_ = nullptr;      // Null: no calls are read.
     std::optional<ChannelParser> channels_;  // Reads all, where it is there.
-    std::string_view call_begin_;            // Empty: no calls are read.
-    std::string_view call_end_;
     State state_ = State::kContent;
     std::string pending_;
     // Bytes of it that more text need not be looked for in again: none begins what the state waits
     // for, and before a text they are blank.
     size_t num_searched_ = 0;
     bool has_call_ = false;
+    bool follows_call_ = false;   // kCall: it is not the first one of its row.
+    bool has_parameter_ = false;  // kCall: the call is known to have one.
 };
 
 }  // namespace afd::model

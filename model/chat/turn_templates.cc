@@ -25,34 +25,6 @@ Result<ChatPrompt> OlmoeTemplate::render(const Conversation& conversation) const
     return prompt;
 }
 
-KimiTemplate::KimiTemplate(std::string default_system, bool thinks)
-    : default_system_(std::move(default_system)), thinks_(thinks) {}
-
-Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const {
-    AFD_TRY(refuse_tools(conversation, name()));
-    ChatPrompt prompt;
-    const auto turn = [&prompt](std::string_view role) -> ChatPrompt& {
-        prompt.token("<|im_" + std::string(role) + "|>").text(role);
-        return prompt.token("<|im_middle|>");
-    };
-    if (conversation.messages[0].role != ChatRole::kSystem) {
-        turn("system").text(default_system_).token("<|im_end|>");
-    }
-    for (const ChatMessage& message : conversation.messages) {
-        turn(name_of(message.role));
-        if (thinks_ && message.role == ChatRole::kAssistant) {
-            prompt.token("<think>").token("</think>");
-        }
-        prompt.text(message.content).token("<|im_end|>");
-    }
-    if (conversation.add_generation_prompt) turn("assistant");
-    return prompt;
-}
-
-OutputSyntax KimiTemplate::output(const Conversation& /*conversation*/) const {
-    return {.reasoning = thinks_ ? ReasoningSyntax::kTagged : ReasoningSyntax::kNone};
-}
-
 PhiTemplate::PhiTemplate(std::string eos) : eos_(std::move(eos)) {}
 
 Result<ChatPrompt> PhiTemplate::render(const Conversation& conversation) const {
@@ -89,43 +61,6 @@ Result<ChatPrompt> DotsTemplate::render(const Conversation& conversation) const 
     for (const ChatMessage& message : conversation.messages) turn(message.role, message.content);
     if (conversation.add_generation_prompt) prompt.token("<|response|>");
     return prompt;
-}
-
-MiniMaxTemplate::MiniMaxTemplate(std::string default_system)
-    : default_system_(std::move(default_system)) {}
-
-Result<ChatPrompt> MiniMaxTemplate::render(const Conversation& conversation) const {
-    AFD_TRY(refuse_tools(conversation, name()));
-    AFD_TRY(refuse_later_systems(conversation, name()));
-    const int last_user = last_user_index(conversation);
-    const ChatMessage& first = conversation.messages.front();
-    const bool has_system = first.role == ChatRole::kSystem && !first.content.empty();
-    ChatPrompt prompt;
-    prompt.token("]~!b[").token("]~b]").text("system\n");
-    prompt.text(has_system ? first.content : default_system_).token("[e~[").text("\n");
-    for (size_t i = 0; i < conversation.messages.size(); ++i) {
-        const ChatMessage& message = conversation.messages[i];
-        if (message.role == ChatRole::kUser) {
-            prompt.token("]~b]").text("user\n").text(message.content).token("[e~[").text("\n");
-        } else if (message.role == ChatRole::kAssistant) {
-            const Answer answer = split_reasoning(message);
-            prompt.token("]~b]").text("ai\n");
-            if (static_cast<int>(i) > last_user && !answer.reasoning.empty()) {
-                prompt.token("<think>").text("\n").text(answer.reasoning).text("\n");
-                prompt.token("</think>").text("\n\n");
-            }
-            prompt.text(answer.content).token("[e~[").text("\n");
-        }
-    }
-    if (conversation.add_generation_prompt) {
-        prompt.token("]~b]").text("ai\n").token("<think>").text("\n");
-    }
-    return prompt;
-}
-
-OutputSyntax MiniMaxTemplate::output(const Conversation& conversation) const {
-    return {.reasoning = conversation.add_generation_prompt ? ReasoningSyntax::kStarted
-                                                            : ReasoningSyntax::kTagged};
 }
 
 GigaChatTemplate::GigaChatTemplate(std::string bos, std::string maker_message)

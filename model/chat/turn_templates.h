@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Templates of turns between marks, without tools: OLMoE, Kimi, Phi, dots.llm1, MiniMax, GigaChat.
+// Templates of turns between marks, without tools: OLMoE, Phi, dots.llm1, GigaChat.
 
 #include <string>
 
@@ -22,21 +22,6 @@ class OlmoeTemplate final : public ChatTemplate {
   private:
     const std::string bos_;
     const std::string eos_;
-};
-
-// Kimi-K2 and Moonlight; Kimi-K2-Thinking, which `thinks` before an answer and sees old answers
-// behind empty thoughts.
-class KimiTemplate final : public ChatTemplate {
-  public:
-    KimiTemplate(std::string default_system, bool thinks);
-    std::string_view name() const override { return thinks_ ? "kimi_thinking" : "kimi"; }
-    Result<ChatPrompt> render(const Conversation& conversation) const override;
-    OutputSyntax output(const Conversation& conversation) const override;
-    std::string_view end_token() const override { return "<|im_end|>"; }
-
-  private:
-    const std::string default_system_;
-    const bool thinks_;
 };
 
 // Phi-3.5: <|user|>, <|assistant|> and <|system|> as tokens, each with a line of its own, and
@@ -63,20 +48,6 @@ class DotsTemplate final : public ChatTemplate {
     Result<ChatPrompt> render(const Conversation& conversation) const override;
     OutputSyntax output(const Conversation& /*conversation*/) const override { return {}; }
     std::string_view end_token() const override { return "<|endofresponse|>"; }
-
-  private:
-    const std::string default_system_;
-};
-
-// MiniMax-M2: ]~b]role and a line, [e~[ and a line. Thinks before every answer; thoughts since the
-// last question stay.
-class MiniMaxTemplate final : public ChatTemplate {
-  public:
-    explicit MiniMaxTemplate(std::string default_system);
-    std::string_view name() const override { return "minimax"; }
-    Result<ChatPrompt> render(const Conversation& conversation) const override;
-    OutputSyntax output(const Conversation& conversation) const override;
-    std::string_view end_token() const override { return "[e~["; }
 
   private:
     const std::string default_system_;

@@ -30,8 +30,10 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
     call.return_token_ids = has(6);
     if (call.is_chat) {
         call.output.reasoning = static_cast<model::ReasoningSyntax>(flags >> 7 & 3U);
-        call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 3U);
-        if (call.output.reasoning > model::ReasoningSyntax::kStarted) call.output.reasoning = {};
+        call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 15U);
+        if (call.output.tools > model::kToolSyntaxLast) call.output.tools = {};
+        call.output.types = model::ParameterTypes::of(
+            {R"({"function":{"name":"f","parameters":{"properties":{"a":{"type":"string"}}}}})"});
     }
     if (has(11) && !call.is_chat) call.echoes = {{.text = "a\xc3\xa9\n"}};
     call.hides_output = has(12) && !call.echoes.empty();

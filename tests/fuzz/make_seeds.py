@@ -176,6 +176,17 @@ def http_body():
         put("http_body", f"{i}", bytes([endpoint]) + json.dumps(body).encode())
 
 
+# Of each form: its name, model::ToolSyntax, model::ReasoningSyntax, and a call.
+CALLS = (
+    ("coder", 4, 1, "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"),
+    ("glm", 5, 1, "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
+    ("kimi", 6, 0, "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+     "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"),
+    ("minimax", 7, 2, '</think><minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n'
+     "</invoke>\n</minimax:tool_call>"),
+)
+
+
 def http_events():
     text = 'a "b"\n\\é\U0001f642</é"'.encode() + b"\xc3\x00"
     logprobs = b"".join(bytes([byte]) + struct.pack("<f", -1.5) for byte in text)
@@ -184,7 +195,9 @@ def http_events():
     for name, flags, said in (("whole", 0, text), ("stream", 0b110, text),
                               ("stops", 1 << 13 | 0b10, text), ("echo", 1 << 11 | 0b1010010, logprobs),
                               ("chat", 0b111, text), ("calls", 1 << 9 | 1 << 7 | 0b11, call),
-                              ("special", 1 << 15 | 0b10, b"a\0")):
+                              ("special", 1 << 15 | 0b10, b"a\0"),
+                              *((name, tools << 9 | reasoning << 7 | 0b11, said.encode())
+                                for name, tools, reasoning, said in CALLS)):
         put("http_events", name, struct.pack("<H", flags) + prompt + said)
     put("http_events", "lost", struct.pack("<H", 0b10) + b"\0" + bytes(8) + text)
 

@@ -360,8 +360,8 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
                                  "channels, in front of which it could not think");
     }
     if (choice.kind == ToolChoice::Kind::kRequired) {
-        auto error =
-            force_call(choice, body, call.output.tools, *wish.mutable_sampling(), call.ignored);
+        auto error = force_call(
+            choice, body, *model.chat, call.output.tools, *wish.mutable_sampling(), call.ignored);
         if (error) return std::move(*error);
     } else if (is_auto) {
         note_strict_tools(fields, call.ignored);

@@ -92,6 +92,7 @@ ToolChoice read_tool_choice(FieldReader& fields) {
 
 std::optional<ApiError> force_call(const ToolChoice& choice,
                                    std::string_view body,
+                                   const model::ChatTemplate& chat,
                                    model::ToolSyntax syntax,
                                    SamplingSettings& sampling,
                                    std::vector<std::string>& ignored) {
@@ -107,10 +108,17 @@ std::optional<ApiError> force_call(const ToolChoice& choice,
     if (syntax == model::ToolSyntax::kNone) {
         return unsupported_field("tool_choice", "tool_choice: the model's template has no calls");
     }
-    const model::CallForm form = model::call_form(syntax);
-    add_parts(form.before, *format.mutable_before());
-    add_parts(form.between, *format.mutable_between());
-    add_parts(form.behind, *format.mutable_behind());
+    const std::optional<model::CallForm> form = model::call_form(syntax);
+    if (!form) {
+        return unsupported_field(
+            "tool_choice",
+            fmt::format("tool_choice: the model's template ({}) has calls of a form that cannot be "
+                        "forced; leave the choice to the model, with auto",
+                        chat.name()));
+    }
+    add_parts(form->before, *format.mutable_before());
+    add_parts(form->between, *format.mutable_between());
+    add_parts(form->behind, *format.mutable_behind());
     // Here and not only in the gateway: what is wrong is in what the client calls tools.
     const auto program = model::response_program(sampling.response_format());
     if (program.ok()) return std::nullopt;

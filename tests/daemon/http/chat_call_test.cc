@@ -11,6 +11,8 @@
 #include "daemon/http/call/generation_call.h"
 #include "model/chat/chatml_template.h"
 #include "model/chat/harmony_template.h"
+#include "model/chat/kimi_template.h"
+#include "model/chat/qwen_coder_template.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {
@@ -33,6 +35,7 @@ class ChatCallTest : public testing::Test {
         model_.chat =
             std::make_shared<model::ChatmlTemplate>("", model::ChatmlThinking::kUnlessAsked, true);
     }
+    void use_qwen_coder() { model_.chat = std::make_shared<model::QwenCoderTemplate>(); }
     void use_harmony() { model_.chat = std::make_shared<model::HarmonyTemplate>(); }
 
     static std::string body_of(const std::string& fields) {
@@ -151,6 +154,45 @@ TEST_F(ChatCallTest, ParallelCallsCanBeForbidden) {
     EXPECT_FALSE(forced.ends_behind_call);
     EXPECT_EQ(forced.prompts.at(0).sampling().response_format().tool_call().tools_size(), 1);
     EXPECT_EQ(prompt_of(read(single)), prompt_of(read(""))) << "without tools it says nothing";
+}
+
+// Goal: calls that are not JSON are read, by the schemas of the tools, and cannot be forced: the
+// refusal says for which template.
+TEST_F(ChatCallTest, CallsThatAreNotJsonAreReadAndNotForced) {
+    const std::string tools = R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)"
+                              R"({"type":"object","properties":{"a":{"type":"string"}}}}}])";
+    const auto expect_unforced = [&](const std::string& name) {
+        for (const std::string& choice : {std::string(R"(,"tool_choice":"required")"), kForced}) {
+            const ApiError error = refusal(tools + choice);
+            EXPECT_EQ(error.status, 400);
+            EXPECT_EQ(error.param, "tool_choice");
+            EXPECT_EQ(error.message,
+                      "tool_choice: the model's template (" + name +
+                          ") has calls of a form that cannot be forced; leave the choice to the "
+                          "model, with auto");
+        }
+    };
+    use_qwen_coder();
+    const GenerationCall coder = read(tools);
+    EXPECT_EQ(coder.output.tools, model::ToolSyntax::kQwenCoder);
+    EXPECT_EQ(coder.output.types->json_of("f", "a", "1"), "\"1\"");
+    EXPECT_TRUE(coder.prompts.at(0).keep_special_tokens());
+    EXPECT_EQ(read(tools + R"(,"tool_choice":"none")").output.tools, model::ToolSyntax::kNone);
+    expect_unforced("qwen3_coder");
+}
+
+TEST_F(ChatCallTest, KimiCanBeMadeToCall) {
+    model_.chat = std::make_shared<model::KimiTemplate>(
+        "You are Kimi.", false, model::KimiTemplate::Tools::kCompact);
+    const GenerationCall call = read(kOneTool + kForced);
+    const ToolCallFormat& format = call.prompts.at(0).sampling().response_format().tool_call();
+    std::string text;
+    for (const auto& part : format.before()) text += part.text();
+    text += format.tools(0).name();
+    for (const auto& part : format.between()) text += part.text();
+    EXPECT_EQ(text,
+              "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
+              "<|tool_call_argument_begin|>");
 }
 
 // Arguments are held to a schema only where the call is forced.

@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr model::OutputSyntax kThinksAndCalls{model::ReasoningSyntax::kTagged,
-                                              model::ToolSyntax::kJson};
+const model::OutputSyntax kThinksAndCalls{model::ReasoningSyntax::kTagged,
+                                          model::ToolSyntax::kJson};
 constexpr const char* kSaid =
     "<think>\nWhat time?</think>\n\nI look.\n<tool_call>\n"
     "{\"name\": \"now\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>\n<tool_call>\n"
@@ -63,6 +63,25 @@ TEST(ChatOutput, DeltasAreTheMessageInParts) {
     EXPECT_EQ(content, message["content"]);
     EXPECT_EQ(reasoning, message["reasoning_content"]);
     EXPECT_EQ(calls, message["tool_calls"]);
+}
+
+// A value is of the kind that the tool's schema says.
+TEST(ChatOutput, ArgumentsAreJsonAlsoWhereTheModelWritesXml) {
+    const model::OutputSyntax syntax{
+        model::ReasoningSyntax::kNone,
+        model::ToolSyntax::kQwenCoder,
+        model::ParameterTypes::of(
+            {R"({"function":{"name":"now","parameters":{"properties":)"
+             R"({"zone":{"type":"string"},"digits":{"type":"integer"}}}}})"})};
+    ChatOutput output(syntax, "call_1", false);
+    output.append(
+        "<tool_call>\n<function=now>\n<parameter=zone>\n1\n</parameter>\n<parameter=digits>\n2\n"
+        "</parameter>\n</function>\n</tool_call>");
+    output.finish();
+    const json message = json::parse(output.message());
+    const std::string arguments = message["tool_calls"][0]["function"]["arguments"];
+    EXPECT_EQ(json::parse(arguments), json::parse(R"({"zone":"1","digits":2})"));
+    EXPECT_TRUE(message["content"].is_null());
 }
 
 TEST(ChatOutput, MessageThatOnlyCallsHasNoContent) {

@@ -196,6 +196,22 @@ TEST(HttpForm, KeepsTheNamesInEveryEvent) {
     }
 }
 
+// Goal: the next afdd reads values of calls as this one would.
+TEST(HttpForm, KeepsHowCallsAreRead) {
+    AnswerForm form;
+    form.call.output = {.tools = model::ToolSyntax::kGlm,
+                        .types = model::ParameterTypes::of(
+                            {R"({"function":{"name":"f","parameters":{"properties":)"
+                             R"({"a":{"type":"string"},"b":{"type":["integer","null"]}}}}})"})};
+    const std::string text = HttpForm(std::make_shared<AnswerForm>(form)).text();
+    const auto read = HttpForm::read(text);
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    const auto& answer = static_cast<const HttpForm&>(*read.value()).answer();
+    EXPECT_EQ(answer->call.output.tools, model::ToolSyntax::kGlm);
+    EXPECT_EQ(answer->call.output.types->kinds(), form.call.output.types->kinds());
+    EXPECT_EQ(answer->call.output.types->kinds().size(), 2U);
+}
+
 TEST(HttpForm, OfAnUnknownProgramIsRefused) {
     AnswerForm form;
     form.call.output.tools = static_cast<model::ToolSyntax>(99);

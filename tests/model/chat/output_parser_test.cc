@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/model/chat/chat_fixture.h"
+#include "tests/model/chat/said_fixture.h"
 
 namespace afd::model {
 namespace {
@@ -12,58 +13,9 @@ namespace {
 using testing::ElementsAre;
 using Kind = ChatEvent::Kind;
 
-ChatEvent thought(const std::string& text) {
-    return {Kind::kReasoning, text};
-}
-ChatEvent said(const std::string& text) {
-    return {Kind::kContent, text};
-}
-ChatEvent call(const std::string& name, const std::string& arguments) {
-    return {Kind::kToolCall, arguments, name};
-}
-
-constexpr OutputSyntax kQwen{ReasoningSyntax::kTagged, ToolSyntax::kJson};
-constexpr OutputSyntax kR1{ReasoningSyntax::kStarted, ToolSyntax::kDeepSeekV3};
-constexpr OutputSyntax kV31Calls{ReasoningSyntax::kNone, ToolSyntax::kDeepSeekV31};
-
-// The events of `parts`; runs of one kind of text as one.
-std::vector<ChatEvent> parsed(const OutputSyntax& syntax, const std::vector<std::string>& parts) {
-    OutputParser parser(syntax);
-    std::vector<ChatEvent> all;
-    const auto add = [&all](const std::vector<ChatEvent>& events) {
-        for (const ChatEvent& event : events) {
-            const bool is_more =
-                !all.empty() && event.kind != Kind::kToolCall && all.back().kind == event.kind;
-            if (is_more) {
-                all.back().text += event.text;
-            } else {
-                all.push_back(event);
-            }
-        }
-    };
-    for (const std::string& part : parts) add(parser.append(part));
-    add(parser.finish());
-    return all;
-}
-
-// Goal: the events do not depend on the parts. Method: each byte by itself, and every cut into two
-// and three parts. Oracle: those of the whole text, which the caller knows.
-std::vector<ChatEvent> parsed_in_parts(const OutputSyntax& syntax, const std::string& text) {
-    const std::vector<ChatEvent> whole = parsed(syntax, {text});
-    std::vector<std::string> bytes;
-    for (const char byte : text) bytes.emplace_back(1, byte);
-    EXPECT_EQ(parsed(syntax, bytes), whole) << "byte by byte";
-    for (size_t cut = 0; cut <= text.size(); ++cut) {
-        EXPECT_EQ(parsed(syntax, {text.substr(0, cut), text.substr(cut)}), whole) << cut;
-        const size_t second = cut + (text.size() - cut) / 2;
-        EXPECT_EQ(
-            parsed(syntax,
-                   {text.substr(0, cut), text.substr(cut, second - cut), text.substr(second)}),
-            whole)
-            << cut << ", " << second;
-    }
-    return whole;
-}
+const OutputSyntax kQwen{ReasoningSyntax::kTagged, ToolSyntax::kJson};
+const OutputSyntax kR1{ReasoningSyntax::kStarted, ToolSyntax::kDeepSeekV3};
+const OutputSyntax kV31Calls{ReasoningSyntax::kNone, ToolSyntax::kDeepSeekV31};
 
 TEST(OutputParser, QwenThinksAnswersAndCalls) {
     EXPECT_THAT(parsed_in_parts(kQwen,
@@ -129,7 +81,7 @@ TEST(OutputParser, WhatCannotBeReadAsACallIsContent) {
 
 // A call of `syntax` with these arguments.
 std::string call_text(ToolSyntax syntax, const std::string& arguments) {
-    const CallForm form = call_form(syntax);
+    const CallForm form = call_form(syntax).value();
     std::string text;
     for (const CallPart& part : form.before) text += part.text;
     text += "f";
@@ -235,9 +187,11 @@ TEST(OutputParser, WithoutMarksToLookForAllIsContentAtOnce) {
 
 // Goal: a call in the form of call_form() is read as that call, and as nothing else.
 TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
-    for (const ToolSyntax syntax :
-         {ToolSyntax::kJson, ToolSyntax::kDeepSeekV3, ToolSyntax::kDeepSeekV31}) {
-        const CallForm form = call_form(syntax);
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const CallForm form = call_form(syntax).value();
         std::string text;
         for (const CallPart& part : form.before) text += part.text;
         text += "paint";
@@ -250,6 +204,10 @@ TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
         ASSERT_EQ(events.size(), 1U) << text;
         EXPECT_EQ(events[0],
                   (ChatEvent{ChatEvent::Kind::kToolCall, R"({"color": "red"})", "paint"}));
+    }
+    for (const ToolSyntax syntax :
+         {ToolSyntax::kNone, ToolSyntax::kQwenCoder, ToolSyntax::kGlm, ToolSyntax::kMiniMax}) {
+        EXPECT_FALSE(call_form(syntax).has_value());
     }
 }
 

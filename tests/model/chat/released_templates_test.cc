@@ -34,7 +34,8 @@ TEST(ReleasedTemplates, Qwen3ThinkingBeginsWithinTheThought) {
     EXPECT_EQ(reasoning_of("<|im_start|>", kQuestion), ReasoningSyntax::kNone);
 }
 
-TEST(ReleasedTemplates, Qwen3CoderHasNoToolsHere) {
+// The form that it has now: tool_templates_test.cc.
+TEST(ReleasedTemplates, EarlyQwen3CoderHasNoToolsHere) {
     const std::string jinja = "<|im_start|> <tool_response> <function=example>";
     EXPECT_EQ(text_of(jinja, kQuestion), "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n");
     EXPECT_THAT(chosen(jinja)->render({{user("Q")}, {kTool}}).error().message,

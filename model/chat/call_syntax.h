@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// CallSyntax: by what marks the calls of a family of models are found in what one says, and how one
+// call is read. Each family has a source of its own.
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "model/chat/call_form.h"
+#include "model/chat/chat_event.h"
+#include "model/chat/parameter_types.h"
+
+namespace afd::model {
+
+struct CallSyntax {
+    std::string_view begin;  // In front of a call; with `next`, in front of a row of calls.
+    std::string_view end;    // Behind a call.
+    // Where calls stand in a row: in front of each of them, and behind the last one.
+    std::string_view next = {};
+    std::string_view last = {};
+    // In front of each parameter, where values are bare text, in which `end` may stand, too: in a
+    // call with parameters it counts only behind `closers`, with nothing but blanks between.
+    std::string_view parameter = {};
+    std::array<std::string_view, 2> closers = {};
+    bool closes_itself = false;  // Whether a call is whole can be told without `end`.
+    // What stands between `begin`, or `next`, and `end`. Nothing: it cannot be read as a call.
+    std::optional<ChatEvent> (*read)(std::string_view body, const ParameterTypes& types) = nullptr;
+};
+
+// Null: there are no calls.
+const CallSyntax* call_syntax(ToolSyntax syntax);
+
+const CallSyntax& json_calls();         // json_calls.cc: Qwen.
+const CallSyntax& deepseek_v3_calls();  // deepseek_calls.cc.
+const CallSyntax& deepseek_v31_calls();
+const CallSyntax& qwen_coder_calls();  // qwen_coder_calls.cc.
+const CallSyntax& glm_calls();         // glm_calls.cc.
+const CallSyntax& kimi_calls();        // kimi_calls.cc.
+const CallSyntax& minimax_calls();     // minimax_calls.cc.
+
+// The call of `name` with `arguments`, JSON; nothing: there is no name, or the arguments are no
+// object (chat_json.h).
+std::optional<ChatEvent> called(std::string_view name, std::string_view arguments);
+
+}  // namespace afd::model

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/call_syntax.h"
+
+namespace afd::model {
+namespace {
+
+constexpr std::string_view kNameEnd = "<｜tool▁sep｜>";
+
+// The type, the name, then the block of JSON that the format puts behind it.
+std::optional<ChatEvent> read_deepseek_v3(std::string_view body, const ParameterTypes& /*types*/) {
+    constexpr std::string_view kOpen = "```json\n";
+    constexpr std::string_view kClose = "```";
+    const size_t separator = body.find(kNameEnd);
+    if (separator == std::string_view::npos) return std::nullopt;
+    body.remove_prefix(separator + kNameEnd.size());
+    const size_t open = body.find(kOpen);
+    const size_t close = body.rfind(kClose);
+    if (open == std::string_view::npos || close < open + kOpen.size()) return std::nullopt;
+    const size_t begin = open + kOpen.size();
+    return called(body.substr(0, open), body.substr(begin, close - begin));
+}
+
+// Its name, then JSON.
+std::optional<ChatEvent> read_deepseek_v31(std::string_view body, const ParameterTypes& /*types*/) {
+    const size_t separator = body.find(kNameEnd);
+    if (separator == std::string_view::npos) return std::nullopt;
+    return called(body.substr(0, separator), body.substr(separator + kNameEnd.size()));
+}
+
+constexpr CallSyntax with_reader(decltype(CallSyntax::read) read) {
+    return {.begin = "<｜tool▁calls▁begin｜>",
+            .end = "<｜tool▁call▁end｜>",
+            .next = "<｜tool▁call▁begin｜>",
+            .last = "<｜tool▁calls▁end｜>",
+            .read = read};
+}
+
+}  // namespace
+
+const CallSyntax& deepseek_v3_calls() {
+    static constexpr CallSyntax kSyntax = with_reader(read_deepseek_v3);
+    return kSyntax;
+}
+
+const CallSyntax& deepseek_v31_calls() {
+    static constexpr CallSyntax kSyntax = with_reader(read_deepseek_v31);
+    return kSyntax;
+}
+
+}  // namespace afd::model
