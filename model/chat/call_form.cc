@@ -45,6 +45,7 @@ std::optional<CallForm> call_form(ToolSyntax syntax) {
         case ToolSyntax::kQwenCoder:
         case ToolSyntax::kGlm:
         case ToolSyntax::kMiniMax:
+        case ToolSyntax::kHarmony:
             return std::nullopt;
     }
     return std::nullopt;

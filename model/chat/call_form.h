@@ -20,9 +20,10 @@ enum class ToolSyntax {
     kGlm,          // <tool_call>, name, <arg_key>, <arg_value>
     kKimi,         // <|tool_calls_section_begin|>, functions.NAME:INDEX and JSON
     kMiniMax,      // <minimax:tool_call><invoke name=...><parameter name=...>
+    kHarmony,      // Messages to=functions.NAME (channel_parser.h).
 };
 
-inline constexpr ToolSyntax kToolSyntaxLast = ToolSyntax::kMiniMax;
+inline constexpr ToolSyntax kToolSyntaxLast = ToolSyntax::kHarmony;
 
 // A piece of such a call. A mark is a special token where the vocabulary has one of its text.
 struct CallPart {

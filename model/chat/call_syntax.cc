@@ -9,6 +9,7 @@ namespace afd::model {
 const CallSyntax* call_syntax(ToolSyntax syntax) {
     switch (syntax) {
         case ToolSyntax::kNone:
+        case ToolSyntax::kHarmony:
             return nullptr;
         case ToolSyntax::kJson:
             return &json_calls();

@@ -2,7 +2,8 @@
 #pragma once
 
 // CallSyntax: by what marks the calls of a family of models are found in what one says, and how one
-// call is read. Each family has a source of its own.
+// call is read. Each family has a source of its own; those of gpt-oss are messages, which
+// channel_parser.h reads.
 
 #include <array>
 #include <optional>
@@ -29,7 +30,7 @@ struct CallSyntax {
     std::optional<ChatEvent> (*read)(std::string_view body, const ParameterTypes& types) = nullptr;
 };
 
-// Null: there are no calls.
+// Null: calls are no part of the text, or messages of their own.
 const CallSyntax* call_syntax(ToolSyntax syntax);
 
 const CallSyntax& json_calls();         // json_calls.cc: Qwen.

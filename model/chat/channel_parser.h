@@ -7,8 +7,12 @@
 //
 // The prompt has ended with the first <|start|>assistant. What is in `analysis` is thought; all
 // else is said: `final`, and `commentary`, in which it announces what it does. The form is that of
-// OpenAI's "harmony response format"; calls of tools, which are messages to a function, are not
-// built in, and are said, too. What begins like a header and has 1 KiB without an end is said.
+// OpenAI's "harmony response format". A call of a tool is a message to a function,
+//
+//   <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
+//
+// in whatever channel; whom it is for may stand in front of the channel. Where no tool was offered
+// its text is said. What begins like a header and has 1 KiB without an end is said.
 //
 // Events depend on the text alone, as those of an OutputParser.
 
@@ -22,6 +26,8 @@ namespace afd::model {
 
 class ChannelParser {
   public:
+    explicit ChannelParser(bool reads_calls = false) : reads_calls_(reads_calls) {}
+
     // What is certain after more of the text.
     std::vector<ChatEvent> append(std::string_view text);
     // The rest, at the end of the text. A header that was not whole is nothing.
@@ -32,10 +38,18 @@ class ChannelParser {
     bool advance(std::vector<ChatEvent>& events);
     bool advance_header(std::vector<ChatEvent>& events);
     bool advance_message(std::vector<ChatEvent>& events);
+    // What was held of a message that is a call, which ended with `end`.
+    void add_call(std::string_view arguments,
+                  std::string_view end,
+                  std::vector<ChatEvent>& events) const;
 
+    const bool reads_calls_;
     bool is_in_message_ = false;
     ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // Of the message.
+    std::string header_;    // Of a message that is a call, its mark included,
+    std::string function_;  // and whom it is for.
     std::string pending_;
+    size_t num_searched_ = 0;  // Bytes of a call in which its end does not begin.
 };
 
 }  // namespace afd::model

@@ -18,7 +18,9 @@ constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 OutputParser::OutputParser(const OutputSyntax& syntax)
     : types_(syntax.types ? syntax.types : std::make_shared<const ParameterTypes>()),
       calls_(call_syntax(syntax.tools)) {
-    if (syntax.reasoning == ReasoningSyntax::kChannels) channels_.emplace();
+    if (syntax.reasoning == ReasoningSyntax::kChannels) {
+        channels_.emplace(syntax.tools == ToolSyntax::kHarmony);
+    }
     if (syntax.reasoning == ReasoningSyntax::kStarted) state_ = State::kThoughtStart;
     if (syntax.reasoning == ReasoningSyntax::kTagged) state_ = State::kStart;
 }

@@ -184,6 +184,7 @@ CALLS = (
      "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"),
     ("minimax", 7, 2, '</think><minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n'
      "</invoke>\n</minimax:tool_call>"),
+    ("channels", 8, 3, "<|channel|>commentary to=functions.f json<|message|>{}<|call|>"),
 )
 
 

@@ -179,6 +179,9 @@ TEST_F(ChatCallTest, CallsThatAreNotJsonAreReadAndNotForced) {
     EXPECT_TRUE(coder.prompts.at(0).keep_special_tokens());
     EXPECT_EQ(read(tools + R"(,"tool_choice":"none")").output.tools, model::ToolSyntax::kNone);
     expect_unforced("qwen3_coder");
+    use_harmony();
+    EXPECT_EQ(read(tools).output.tools, model::ToolSyntax::kHarmony);
+    expect_unforced("harmony");
 }
 
 TEST_F(ChatCallTest, KimiCanBeMadeToCall) {

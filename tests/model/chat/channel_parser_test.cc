@@ -12,14 +12,19 @@
 namespace afd::model {
 namespace {
 
-// "r:" and "c:" in front of what is thought and said, which follows each other as it came.
-std::string told(const std::vector<std::string>& parts) {
-    ChannelParser parser;
+// "r:" and "c:" in front of what is thought and said, which follows each other as it came, and of a
+// call "t:", its name and arguments.
+std::string told(const std::vector<std::string>& parts, bool reads_calls = false) {
+    ChannelParser parser(reads_calls);
     std::string all;
     ChatEvent::Kind last = ChatEvent::Kind::kToolCall;
     const auto add = [&](const std::vector<ChatEvent>& events) {
         for (const ChatEvent& event : events) {
-            if (event.kind != last) all += event.kind == ChatEvent::Kind::kContent ? "c:" : "r:";
+            const bool is_call = event.kind == ChatEvent::Kind::kToolCall;
+            if (is_call) all += "t:" + event.name;
+            if (!is_call && event.kind != last) {
+                all += event.kind == ChatEvent::Kind::kContent ? "c:" : "r:";
+            }
             last = event.kind;
             all += event.text;
         }
@@ -77,6 +82,58 @@ TEST(ChannelParser, InWhateverPartsItComes) {
     }
 }
 
+const Said kCalls[] = {
+    {"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.get_weather <|constrain|>json<|message|>{\"a\": \"é\"}<|call|>",
+     "r:Hm.t:get_weather{\"a\": \"é\"}"},
+    // The mark that ends an answer is not part of its text.
+    {"<|channel|>commentary to=functions.f<|constrain|>json<|message|>{}", "t:f{}"},
+    {" to=functions.f<|channel|>commentary json<|message|> <|call|>", "t:f{}"},
+    {"<|start|>assistant to=functions.a.b-c<|channel|>analysis<|message|>{}<|end|>", "t:a.b-c{}"},
+    // Something is announced, and two calls follow each other.
+    {"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.f <|constrain|>json<|message|>{\"a\": [1, {\"b\": 2}]}<|call|><|start|>"
+     "assistant<|channel|>commentary to=functions.g json<|message|>{}<|call|><|start|>assistant"
+     "<|channel|>final<|message|>Done.",
+     "c:I look.t:f{\"a\": [1, {\"b\": 2}]}t:g{}c:Done."},
+    // No calls: not of a function that was offered, not whole, or no object.
+    {"<|channel|>commentary to=browser.search<|message|>{}<|call|>", "c:{}"},
+    {"<|channel|>commentary to=functions.f json<|message|>{\"a\": ",
+     "c:<|channel|>commentary to=functions.f json<|message|>{\"a\": "},
+    {"<|channel|>commentary to=functions.f<|message|>[1]<|call|><|channel|>final<|message|>x",
+     "c:<|channel|>commentary to=functions.f<|message|>[1]<|call|>x"},
+    {"<|channel|>commentary to=functions. json<|message|>{}<|call|>", "c:{}"},
+    {"<|channel|>commentary to=functions.f", ""},
+};
+
+TEST(ChannelParser, TellsCallsWhereToolsWereOffered) {
+    for (const Said& said : kCalls) {
+        const std::string text = said.text;
+        std::vector<std::string> bytes;
+        for (const char byte : text) bytes.emplace_back(1, byte);
+        EXPECT_EQ(told({text}, true), said.expected) << text;
+        EXPECT_EQ(told(bytes, true), said.expected) << text;
+        for (size_t i = 0; i < text.size(); ++i) {
+            EXPECT_EQ(told({text.substr(0, i), text.substr(i)}, true), said.expected) << text << i;
+        }
+    }
+    for (const Said& said : kSaid) {
+        const std::string text = said.text;
+        if (text.find("functions.") != std::string::npos) continue;
+        EXPECT_EQ(told({text}, true), said.expected) << text;
+    }
+}
+
+// Arguments are looked at once, not anew with each token.
+TEST(ChannelParser, ACallThatIsHeldBackCostsWhatItsBytesDo) {
+    const std::string arguments = "{\"a\": \"" + std::string(600'000, '<') + "\"}";
+    const std::string text =
+        "<|channel|>commentary to=functions.f json<|message|>" + arguments + "<|call|>";
+    std::vector<std::string> bytes;
+    for (const char byte : text) bytes.emplace_back(1, byte);
+    EXPECT_TRUE(told(bytes, true) == "t:f" + arguments);
+}
+
 // A header has at most 1024 bytes: what is longer is said, and what comes behind it is read again.
 TEST(ChannelParser, AHeaderWithoutAnEndIsSaid) {
     const std::string behind = "<|message|>b<|end|><|channel|>analysis<|message|>c";
@@ -111,6 +168,11 @@ TEST(ChannelParser, IsWhatAnOutputParserOfChannelsUses) {
     ASSERT_EQ(events.size(), 1U);
     EXPECT_EQ(events.front(), (ChatEvent{ChatEvent::Kind::kReasoning, "Hm."}));
     EXPECT_TRUE(parser.finish().empty());
+    OutputParser of_calls({.reasoning = ReasoningSyntax::kChannels, .tools = ToolSyntax::kHarmony});
+    const auto calls =
+        of_calls.append("<|channel|>commentary to=functions.f json<|message|>{}<|call|>");
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_EQ(calls.front(), (ChatEvent{ChatEvent::Kind::kToolCall, "{}", "f"}));
 }
 
 }  // namespace

@@ -205,8 +205,11 @@ TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
         EXPECT_EQ(events[0],
                   (ChatEvent{ChatEvent::Kind::kToolCall, R"({"color": "red"})", "paint"}));
     }
-    for (const ToolSyntax syntax :
-         {ToolSyntax::kNone, ToolSyntax::kQwenCoder, ToolSyntax::kGlm, ToolSyntax::kMiniMax}) {
+    for (const ToolSyntax syntax : {ToolSyntax::kNone,
+                                    ToolSyntax::kQwenCoder,
+                                    ToolSyntax::kGlm,
+                                    ToolSyntax::kMiniMax,
+                                    ToolSyntax::kHarmony}) {
         EXPECT_FALSE(call_form(syntax).has_value());
     }
 }
