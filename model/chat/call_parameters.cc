@@ -8,7 +8,7 @@
 
 #include "model/chat/chat_json.h"
 #include "model/chat/chat_text.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 
 namespace afd::model {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "model/chat/chat_text.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 
 namespace afd::model {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "model/chat/chat_json.h"
 #include "model/chat/chat_text.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 #include "proto/failure.h"
 
 namespace afd::model {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "model/chat/chat_json.h"
-#include "model/checkpoint/ordered_json.h"
+#include "model/json/ordered_json.h"
 #include "proto/failure.h"
 
 namespace afd::model {
