@@ -14,8 +14,8 @@ namespace afd::daemon {
 
 namespace {
 
-constexpr uint64_t kRetryMs = 1000;
-constexpr uint64_t kRetryMaxMs = 30'000;
+constexpr uint64_t kFirstPauseMs = 1000;
+constexpr uint64_t kLongestPauseMs = 30'000;
 // A reason that stays the same.
 constexpr uint64_t kSayAgainMs = 30'000;
 
@@ -109,7 +109,8 @@ void LeaderTie::on_leader(const Result<>& outcome) {
 
 void LeaderTie::try_again(const Error& why) {
     const bool is_refused = why.code == Code::kPermissionDenied;
-    pause_ms_ = is_refused ? std::clamp(2 * pause_ms_, kRetryMs, kRetryMaxMs) : kRetryMs;
+    pause_ms_ =
+        is_refused ? std::clamp(2 * pause_ms_, kFirstPauseMs, kLongestPauseMs) : kFirstPauseMs;
     retry_timer_.start(pause_ms_);
     const uint64_t now_ms = loop_.now_ms();
     if (why.message == last_failure_ && now_ms - failure_said_ms_ < kSayAgainMs) return;

@@ -11,7 +11,7 @@
 #include "daemon/gateway/request/request.h"
 #include "daemon/http/answer/generation_answer.h"
 #include "daemon/http/answer/model_answers.h"
-#include "daemon/http/request_checks.h"
+#include "daemon/http/message/ignored_params.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/http_model.h"
 
@@ -47,8 +47,10 @@ void take(const ApiResult<GenerationCall>& result, const ApiModel& model) {
         return;
     }
     const auto& call = std::get<GenerationCall>(result);
-    for (const char c : ignored_header(call.ignored)) {
-        AFD_ASSERT(c >= ' ' && c < 127, "byte %d in a header", c);
+    std::vector<HttpResponse::Header> headers;
+    add_ignored_params(call.ignored, headers);
+    for (const auto& [name, value] : headers) {
+        for (const char c : value) AFD_ASSERT(c >= ' ' && c < 127, "byte %d in a header", c);
     }
     GenerationAnswer answer(call, model, {.id = "cmpl-1", .model = model.id});
     AFD_ASSERT(answer.num_choices() > 0 && answer.num_choices() <= GenerationCall::kChoicesMax,

@@ -21,7 +21,7 @@ Config with_devices(const std::string& devices, const std::string& transports = 
     return config;
 }
 
-std::string refusal_of(const Config& config, const std::string& host) {
+std::string network_refusal(const Config& config, const std::string& host) {
     const auto network = choose_ucx_network(config, host, kDevices);
     return network.ok() ? "" : network.error().message;
 }
@@ -48,7 +48,7 @@ TEST(UcxNetwork, DevicesThatAreNamedStay) {
         EXPECT_EQ(choose_ucx_network(with_devices(devices), "10.0.0.1", kDevices).value().devices,
                   devices);
     }
-    EXPECT_EQ(refusal_of(with_devices("mlx5_0:1", "rc"), "10.0.0.1"), "");
+    EXPECT_EQ(network_refusal(with_devices("mlx5_0:1", "rc"), "10.0.0.1"), "");
 }
 
 TEST(UcxNetwork, TellsWorkersWhereAndAtWhichPorts) {
@@ -65,9 +65,9 @@ TEST(UcxNetwork, TellsWorkersWhereAndAtWhichPorts) {
 }
 
 TEST(UcxNetwork, WhatThisHostDoesNotHaveIsRefused) {
-    EXPECT_THAT(refusal_of(with_devices(kUcxAuto), "10.9.9.9"),
+    EXPECT_THAT(network_refusal(with_devices(kUcxAuto), "10.9.9.9"),
                 HasSubstr("ucx_host = '10.9.9.9': no network device of this host has this"));
-    EXPECT_THAT(refusal_of(with_devices("ib0,eth7"), "10.0.0.1"),
+    EXPECT_THAT(network_refusal(with_devices("ib0,eth7"), "10.0.0.1"),
                 HasSubstr("ucx_devices = 'ib0,eth7': this host has no network device 'eth7'"));
 }
 

@@ -12,7 +12,7 @@
 namespace afd::schedule {
 namespace {
 
-constexpr size_t kRowBytes = 32;
+constexpr size_t kOutboxRowBytes = 32;
 
 // Of lane and round alone: the connection adds the rest.
 UcxHeader header_of(int32_t round) {
@@ -23,7 +23,7 @@ UcxHeader header_of(int32_t round) {
 }
 
 void add(UcxOutbox& outbox, uint32_t slot, int value) {
-    outbox.add(slot, std::vector<std::byte>(kRowBytes, static_cast<std::byte>(value)));
+    outbox.add(slot, std::vector<std::byte>(kOutboxRowBytes, static_cast<std::byte>(value)));
 }
 
 std::byte first_byte(const UcxMessage& message) {
@@ -33,7 +33,7 @@ std::byte first_byte(const UcxMessage& message) {
 // Goal: a lane's publications are written in one place, which is all the memory that the lane has
 // in one direction. Oracle: the address, over rounds that the peer has let go of.
 TEST(UcxOutbox, WritesOneRoundBehindTheOtherInTheSamePlace) {
-    UcxOutbox outbox(kRowBytes, 2, sizeof(int32_t));
+    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
     const std::byte* place = nullptr;
     for (int32_t round = 1; round <= 3; ++round) {
         add(outbox, 0, round);
@@ -48,7 +48,7 @@ TEST(UcxOutbox, WritesOneRoundBehindTheOtherInTheSamePlace) {
 }
 
 TEST(UcxOutbox, KeepsARoundUntilItIsReleased) {
-    UcxOutbox outbox(kRowBytes, 2, sizeof(int32_t));
+    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
     EXPECT_EQ(outbox.kept_for_another_send(), nullptr) << "nothing was published";
     add(outbox, 1, 7);
     const std::array<int32_t, 1> tail = {5};
@@ -69,7 +69,7 @@ TEST(UcxOutbox, KeepsARoundUntilItIsReleased) {
 // again. Method: rounds that are released, and one that is sent again, while their messages have
 // not left. Oracle: the bytes of each, and how many places there are.
 TEST(UcxOutbox, LeavesWhatIsOnItsWayAlone) {
-    UcxOutbox outbox(kRowBytes, 2, sizeof(int32_t));
+    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
     add(outbox, 0, 1);
     UcxMessage& first = outbox.seal(header_of(1));
     first.num_in_flight = 1;
