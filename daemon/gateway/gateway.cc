@@ -12,6 +12,14 @@
 
 namespace afd::daemon {
 
+namespace {
+
+// Who connects has something to ask. One that does not would hold a place that a client of some
+// pool, or a probe, waits for.
+constexpr uint64_t kSilentMs = 1000;
+
+}  // namespace
+
 Gateway::Gateway(EventLoop& loop,
                  const Config& config,
                  ServedModel model,
@@ -75,7 +83,10 @@ void Gateway::adopt(std::unique_ptr<ClientSession> session) {
 }
 
 void Gateway::adopt_handed(std::unique_ptr<ClientSession> session) {
+    ClientSession& client = *session;
     sessions_.add(std::move(session));
+    // It has asked there.
+    sessions_.touch(client);
 }
 
 void Gateway::limit_connections(size_t num_max) {
@@ -83,10 +94,12 @@ void Gateway::limit_connections(size_t num_max) {
 }
 
 void Gateway::make_room_for(ClientSession& client) {
-    ClientSession* idle =
-        sessions_.longest_idle(config_.idle_timeout_ms, [&](const ClientSession& other) {
-            return &other == &client || is_busy(other) || other.is_within_request();
-        });
+    const SessionTable::Patience patience{
+        .idle_ms = config_.idle_timeout_ms,
+        .silent_ms = std::min(config_.idle_timeout_ms, kSilentMs)};
+    ClientSession* idle = sessions_.longest_idle(patience, [&](const ClientSession& other) {
+        return &other == &client || is_busy(other) || other.is_within_request();
+    });
     ClientSession& leaves = idle == nullptr ? client : *idle;
     const std::string why =
         idle == nullptr
@@ -94,8 +107,11 @@ void Gateway::make_room_for(ClientSession& client) {
                   "afdd serves {} connections (connections_max, or the limit of open files "
                   "less what the workers need), and none is idle; try again later",
                   connections_max_)
-            : fmt::format("idle for idle_timeout_ms = {}, and another client needs the place",
-                          config_.idle_timeout_ms);
+            : fmt::format(
+                  "idle for {} ms or more, and another client needs the place; who asks "
+                  "for something within idle_timeout_ms = {} keeps it",
+                  patience.silent_ms,
+                  patience.idle_ms);
     on_refused(leaves, why);
     // Written here: no answer comes after it.
     answers_.error(leaves, 0, {Code::kResourceExhausted, why});

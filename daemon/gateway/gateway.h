@@ -73,9 +73,9 @@ class Gateway final : public SessionHost, public AttentionListener {
 
     size_t num_connections() const { return sessions_.num_open(); }
     // At most this many connections are let in from now on, or connections_max if that is fewer. A
-    // further one takes the place of one that has been idle for idle_timeout_ms, or is refused.
-    // Idle is one for which nothing runs, that has sent whole requests, and reads nothing of an
-    // answer.
+    // further one takes the place of one that has asked for nothing within a second, or else of one
+    // that has been idle for idle_timeout_ms, or is refused. Idle is one for which nothing runs,
+    // that has sent whole requests, and reads nothing of an answer.
     void limit_connections(size_t num_max);
 
     // While nobody can be served, new requests are refused with the reason, and those that wait

@@ -53,7 +53,7 @@ std::vector<ConfigOption> client_options() {
          1000000},
         {"idle_timeout_ms",
          &C::idle_timeout_ms,
-         "60000",
+         "10000",
          "ms",
          "Idle time after which a connection may lose its place to another",
          0,

@@ -41,14 +41,17 @@ void SessionTable::touch(const ClientSession& session) {
     });
     AFD_ASSERT(found != open_.end(), "%s is no open session", session.identity().name.c_str());
     found->active_ms = loop_.now_ms();
+    found->is_silent = false;
 }
 
 ClientSession* SessionTable::longest_idle(
-    uint64_t idle_ms, const std::function<bool(const ClientSession&)>& is_busy) const {
+    const Patience& patience, const std::function<bool(const ClientSession&)>& is_busy) const {
     const Open* longest = nullptr;
     for (const Open& entry : open_) {
-        if (loop_.now_ms() - entry.active_ms < idle_ms || is_busy(*entry.session)) continue;
-        if (longest == nullptr || entry.active_ms < longest->active_ms) longest = &entry;
+        const uint64_t most_ms = entry.is_silent ? patience.silent_ms : patience.idle_ms;
+        if (loop_.now_ms() - entry.active_ms < most_ms || is_busy(*entry.session)) continue;
+        const auto order = [](const Open& one) { return std::pair(!one.is_silent, one.active_ms); };
+        if (longest == nullptr || order(entry) < order(*longest)) longest = &entry;
     }
     return longest == nullptr ? nullptr : longest->session.get();
 }

@@ -28,9 +28,15 @@ class SessionTable {
     // The client has said something or taken some of an answer, or a request of it has ended.
     // REQUIRES: it is open.
     void touch(const ClientSession& session);
-    // Of the sessions that were not touched for `idle_ms`, and for which `is_busy` does not hold,
-    // the one that has been idle for the longest; null: there is none.
-    ClientSession* longest_idle(uint64_t idle_ms,
+    // How long a session may be idle before it gives way to another.
+    struct Patience {
+        uint64_t idle_ms = 0;
+        uint64_t silent_ms =
+            0;  // Of one that was never touched, which gives way before all others.
+    };
+    // Of the sessions whose time is over, and for which `is_busy` does not hold, the one that has
+    // been idle for the longest; null: there is none.
+    ClientSession* longest_idle(const Patience& patience,
                                 const std::function<bool(const ClientSession&)>& is_busy) const;
 
     // Whether an open session has answers that its client has not taken.
@@ -40,6 +46,7 @@ class SessionTable {
     struct Open {
         std::unique_ptr<ClientSession> session;
         uint64_t active_ms = 0;
+        bool is_silent = true;  // It was never touched.
     };
 
     const EventLoop& loop_;

@@ -358,6 +358,22 @@ TEST_F(ClientSessionTest, AConnectionIsNotIdleWhileAnAnswerOrARequestIsUnderWay)
     EXPECT_FALSE(first.is_open());
 }
 
+// Goal: connections that ask for nothing keep nobody out. Oracle: who is closed.
+TEST_F(ClientSessionTest, ASilentConnectionGivesWayBeforeAnIdleOne) {
+    config_.idle_timeout_ms = 3'600'000;
+    gateway_->limit_connections(2);
+    MemorySession& first = MemorySession::open(*gateway_, "first");
+    first.ask(ask_status(1));
+    first.read(first.queued_bytes());
+    MemorySession& silent = MemorySession::open(*gateway_, "silent");
+    EXPECT_FALSE(MemorySession::open(*gateway_, "third").is_open()) << "it has just come";
+    run_for(loop_, 1100, [] { return false; });
+    MemorySession& fourth = MemorySession::open(*gateway_, "fourth");
+    EXPECT_TRUE(fourth.is_open());
+    EXPECT_FALSE(silent.is_open());
+    EXPECT_TRUE(first.is_open());
+}
+
 TEST_F(ClientSessionTest, WithoutAnIdleConnectionTheNextIsRefusedWithTheReason) {
     config_.idle_timeout_ms = 3'600'000;
     gateway_->limit_connections(1);
