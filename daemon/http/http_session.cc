@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -25,12 +26,13 @@ HttpSession::HttpSession(EventLoop& loop,
                          ClientIdentity identity,
                          SessionHost& host,
                          std::shared_ptr<HttpServices> services)
-    : socket_(std::move(socket)),
+    : loop_(loop),
+      socket_(std::move(socket)),
       identity_(std::move(identity)),
       host_(host),
       services_(std::move(services)),
       reader_(services_->body_bytes_max),
-      timer_(loop, [this] { on_timer(); }),
+      half_request_(loop, [this] { on_half_request_timeout(); }),
       next_turn_(loop, [this] { on_turn(); }),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
@@ -96,7 +98,7 @@ bool HttpSession::serve(TurnBudget& budget) {
         std::optional<HttpRequest> request = reader_.next();
         if (reader_.take_continue()) socket_.output() += kContinue;
         if (request) {
-            timer_.stop();
+            half_request_.stop();
             handle(*std::move(request));
         } else if (reader_.refusal()) {
             refuse(*reader_.refusal());
@@ -117,59 +119,42 @@ void HttpSession::refuse(const ApiError& error) {
 void HttpSession::end_with(const ApiError& error) {
     reader_.clear();
     services_->budget->hold(*this, 0);
-    timer_.stop();
-    if (begun_) {
-        frame_.closes = true;
-    } else {
-        request_id_ = request_id_of({});
-        page_headers_.clear();
-        frame_ = {.closes = true};
-    }
+    half_request_.stop();
+    if (!served_) served_ = std::make_unique<Served>(Served{.id = request_id_of({})});
+    served_->frame.closes = true;
     respond(HttpResponse::of(error));
 }
 
 void HttpSession::give_up(const std::string& why) {
     // Half an answer does not become another one.
-    if (!is_written() || (exchange_ && exchange_->has_head())) {
+    if (!is_written() || (is_generating() && exchange().has_head())) {
         host_.on_refused(*this, why);
         close();
         return;
     }
-    // What is being read, or waits for its first token, is what is answered. The end of the
-    // connection, which follows, cancels the rest of it.
-    body_.reset();
-    body_bytes_ = 0;
-    exchange_.reset();
+    // The end of the connection, which follows, cancels what was asked for.
     refuse({.status = 503, .code = "overloaded", .message = why, .retry_after_s = 1});
     flush();
 }
 
 void HttpSession::note_half_request() {
-    services_->budget->hold(*this, reader_.held_bytes() + body_bytes_);
+    services_->budget->hold(*this, reader_.held_bytes() + (served_ ? served_->body_bytes : 0));
     if (!is_open() || is_busy() || is_ending_) return;
     // What waits for the next turn is for this side to do, not for the client. The timer goes on: a
     // turn that took too long may leave nothing but half a request behind.
     if (next_turn_.is_asked()) return;
     if (reader_.held_bytes() == 0 || !is_written()) {
-        timer_.stop();
-    } else if (!timer_.is_active()) {
+        half_request_.stop();
+    } else if (!half_request_.is_active()) {
         // From the first bytes on: bytes that trickle in do not start it anew.
-        timer_.start(services_->budget->timeout_ms());
+        half_request_.start(services_->budget->timeout_ms());
         is_late_ = false;
     }
 }
 
-void HttpSession::on_timer() {
-    if (exchange_) {
-        // Who does not read what there is needs no sign of life.
-        if (!std::exchange(has_streamed_, false) && is_written() && !exchange_->waits_for_id()) {
-            stream(": ping\n\n");
-            flush();
-        }
-        return;
-    }
+void HttpSession::on_half_request_timeout() {
     if (next_turn_.is_asked() || !std::exchange(is_late_, true)) {
-        timer_.start(kLateRestMs);
+        half_request_.start(kLateRestMs);
         return;
     }
     refuse({.status = 408,
@@ -213,15 +198,18 @@ void HttpSession::flush() {
 
 size_t HttpSession::queued_bytes() const {
     const size_t unsent = socket_.unsent_bytes();
-    return is_whole_ && unsent > 0 ? 1 : unsent;
+    return is_whole_ ? std::min(unsent, kWholeAnswerBytes) : unsent;
 }
 
 void HttpSession::leave(bool politely) {
     if (!is_open()) return;
     // 499: who asked has gone.
-    if (is_busy()) note_answer(499);
-    body_.reset();
-    body_bytes_ = 0;
+    if (served_) {
+        note_answer(499);
+        served_->body.reset();
+        served_->body_bytes = 0;
+        if (served_->ping) served_->ping->stop();
+    }
     // The object lives on until its host buries it: this may be called from its own callbacks.
     watcher_.reset();
     UniqueFd socket = socket_.release();
@@ -231,7 +219,7 @@ void HttpSession::leave(bool politely) {
 
 // Its socket is gone.
 void HttpSession::end() {
-    timer_.stop();
+    half_request_.stop();
     reader_.clear();
     services_->budget->hold(*this, 0);
     host_.on_closed(*this);

@@ -38,6 +38,9 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
   public:
     // What a client may send ahead while it is being answered; the rest stays in the kernel.
     static constexpr size_t kAheadBytesMax = size_t{64} << 10;
+    // What a whole answer counts as in queued_bytes(), however long: nothing can be asked behind
+    // it, so it is what one request made it, and its client may take its time.
+    static constexpr size_t kWholeAnswerBytes = 1;
     static constexpr std::string_view kNoHandler = "none";
     // A stream that is silent for this long says that it lives.
     static constexpr uint64_t kPingMs = 15'000;
@@ -51,13 +54,11 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     ~HttpSession() override { services_->budget->hold(*this, 0); }
 
     const ClientIdentity& identity() const override { return identity_; }
-    std::string_view request_name() const override { return request_id_; }
+    std::string_view request_name() const override;
     std::shared_ptr<const SessionForm> form() const override;
     void on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) override;
     void send(const client::Response& response) override;
     void flush() override;
-    // A whole answer counts as one byte: nothing can be asked behind it, so it is what one request
-    // made it, and its client may take its time.
     size_t queued_bytes() const override;
     // Half a request has a deadline, unless it waits behind an answer.
     bool is_within_request() const override {
@@ -74,23 +75,41 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
+    // The request that is being answered: from its first look on until its answer is queued.
+    struct Served {
+        std::string id = {};
+        ResponseFrame frame = {};
+        std::vector<HttpResponse::Header> page_headers = {};  // RequestVerdict::headers.
+        // For metrics. None of `begun`: it is no request, but what came instead of one.
+        std::string method = {};
+        std::string_view handler = kNoHandler;
+        std::optional<std::chrono::steady_clock::time_point> begun = {};
+        std::unique_ptr<BackgroundThread::Job> body = {};  // A long body is being read.
+        size_t body_bytes = 0;                             // Of that one.
+        std::optional<HttpExchange> exchange = {};         // Of a completion.
+        uint64_t num_received = 0;                         // Events that who resumes has.
+        bool is_submitting = false;
+        std::unique_ptr<Timer> ping = {};  // Of a stream.
+        bool has_streamed = false;         // Since the last ping was due.
+        std::string events = {};           // Of one Response.
+    };
+
     // --- the connection ---
     void on_ready(int events);
     void on_turn();
-    void on_timer();
+    void on_half_request_timeout();
     void read();
     // What is read and can be served now; false: the rest waits for another turn.
     bool serve(TurnBudget& budget);
-    // Answers why, in the place of the request that is being answered or of the next one, and ends
-    // the connection. REQUIRES: !is_busy(), and nothing of that answer is sent.
+    // Answers why, the request that is being answered or what came instead of one, and ends the
+    // connection. REQUIRES: nothing of an answer has begun.
     void refuse(const ApiError& error);
     void end_with(const ApiError& error);
     void give_up(const std::string& why) override;
     void settle();
     void note_half_request();
     void watch();
-    // A request is being answered.
-    bool is_busy() const { return exchange_.has_value() || body_ != nullptr; }
+    bool is_busy() const { return served_ != nullptr; }
     bool is_written() const { return socket_.unsent_bytes() == 0; }
     // What comes next is for the afdd that takes the place of this one.
     bool is_leaving() const { return host_.is_leaving() && !reader_.is_within_request(); }
@@ -110,51 +129,48 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void start(ApiResult<GenerationCall> call);
     void submit();
     void resume(const HttpRequest& request);
+    // A completion is being answered.
+    bool is_generating() const { return served_ != nullptr && served_->exchange.has_value(); }
+    // REQUIRES: is_generating().
+    HttpExchange& exchange() { return *served_->exchange; }
+    void begin_pings();
+    void on_ping();
     void go_on();
     void refuse_place(std::string_view why);
     void begin_stream();
     void stream(std::string_view events);
     void finish();
+    void finish_stream(bool has_failed);
     void cancel_rest(const HttpExchange& exchange);
     void cancel_later(const std::vector<uint64_t>& ids);
     void respond(HttpResponse response);
-    // Of every answer to the request that is being served.
+    // Of every answer to the request.
     void add_common_headers(std::vector<HttpResponse::Header>& headers) const;
+    // The answer is queued: the request is over.
+    void end_answer(int status);
     // The request is over, with this status or none; for metrics and log.
-    void note_answer(int status);
+    void note_answer(int status) const;
     // What the gateway answers within the call, as to GetStatus.
     client::Response ask(client::Request request);
 
+    EventLoop& loop_;
     StreamSocket socket_;
     ClientIdentity identity_;
     SessionHost& host_;
     const std::shared_ptr<HttpServices> services_;
     RequestReader reader_;
-    Timer timer_;           // Of half a request, or of a silent stream.
+    Timer half_request_;    // Ends the wait for the rest of a request.
     NextTurn next_turn_;    // Asked: requests are read and not served, or some are to be cancelled.
     bool is_late_ = false;  // The time of half a request is over; what arrived is read once more.
     bool is_ending_ = false;  // Nothing is served any more; closes when all is written.
     bool is_whole_ = false;   // What is queued is a whole answer.
     bool is_serving_ = false;
-    bool is_submitting_ = false;
-    bool has_streamed_ = false;  // Since the timer was looked at.
-    bool has_served_ = false;    // A request, ever, here or in the afdd before this one.
-    ResponseFrame frame_;        // Of the answer to the request that is being served.
-    std::string request_id_;
-    std::vector<HttpResponse::Header> page_headers_;  // Of its answer: RequestVerdict::headers.
-    // Of the request that is being answered, for metrics.
-    std::string method_;
-    std::string_view handler_ = kNoHandler;
-    std::optional<std::chrono::steady_clock::time_point> begun_;  // None: none is answered.
-    std::optional<HttpExchange> exchange_;         // The completion that is being answered.
-    std::unique_ptr<BackgroundThread::Job> body_;  // A long body is being read.
-    size_t body_bytes_ = 0;                        // Of that one.
-    uint64_t num_received_ = 0;                    // Events that who resumes has.
-    uint64_t asked_id_ = 0;                        // What ask() waits for; 0: nothing.
-    client::Response asked_;                       // What it has heard.
-    std::vector<uint64_t> cancels_;                // Generates whose answers nobody waits for.
+    bool has_served_ = false;         // A request, ever, here or in the afdd before this one.
+    std::unique_ptr<Served> served_;  // Null: none is being answered.
+    uint64_t asked_id_ = 0;           // What ask() waits for; 0: nothing.
+    client::Response asked_;          // What it has heard.
+    std::vector<uint64_t> cancels_;   // Generates whose answers nobody waits for.
     uint64_t next_id_ = 1;
-    std::string events_;  // Of one Response.
     std::unique_ptr<FdWatcher> watcher_;
 };
 

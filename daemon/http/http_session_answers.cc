@@ -18,22 +18,22 @@
 namespace afd::daemon {
 
 void HttpSession::handle(HttpRequest request) {
-    frame_ = {.is_http_1_1 = request.is_http_1_1,
-              .closes = !request.keeps_alive,
-              .is_to_head = request.method == "HEAD"};
-    request_id_ = request_id_of(request);
-    has_served_ = true;
     const std::optional<Route> route = find_route(request.path);
-    method_ = request.method;
-    handler_ = route ? route->handler : kNoHandler;
-    begun_ = std::chrono::steady_clock::now();
+    has_served_ = true;
+    served_ = std::make_unique<Served>(Served{.id = request_id_of(request),
+                                              .frame = {.is_http_1_1 = request.is_http_1_1,
+                                                        .closes = !request.keeps_alive,
+                                                        .is_to_head = request.method == "HEAD"},
+                                              .method = request.method,
+                                              .handler = route ? route->handler : kNoHandler,
+                                              .begun = std::chrono::steady_clock::now()});
     RequestVerdict verdict = judge(request, route, *services_);
-    page_headers_ = std::move(verdict.headers);
+    served_->page_headers = std::move(verdict.headers);
     if (!verdict.key.empty()) identity_.account = "key " + verdict.key;
     if (verdict.response) {
         respond(*std::move(verdict.response));
     } else if (is_deep_check(request, *route)) {
-        exchange_.emplace(HttpExchange::probe(services_->model, next_id_));
+        served_->exchange.emplace(HttpExchange::probe(services_->model, next_id_));
         submit();
     } else {
         dispatch(*route, request);
@@ -109,12 +109,12 @@ void HttpSession::read_body(HttpRequest& request,
     };
     auto reading =
         std::make_shared<Reading>(Reading{services_->model_of_thread, std::move(request.body)});
-    body_bytes_ = reading->body.size();
-    body_ = services_->texts->thread.run(
+    served_->body_bytes = reading->body.size();
+    served_->body = services_->texts->thread.run(
         [reading, reader] { reading->asked = reader(reading->body, *reading->model); },
         [this, reading] {
-            body_.reset();
-            body_bytes_ = 0;
+            served_->body.reset();
+            served_->body_bytes = 0;
             take(*std::move(reading->asked));
             flush();
             if (is_open()) settle();
@@ -128,27 +128,26 @@ void HttpSession::start(ApiResult<GenerationCall> call) {
     }
     GenerationCall& checked = std::get<GenerationCall>(call);
     services_->metrics.on_asked(checked.num_choices);
-    exchange_.emplace(HttpExchange::begun(std::move(checked), services_->model, next_id_));
+    served_->exchange.emplace(HttpExchange::begun(std::move(checked), services_->model, next_id_));
     submit();
 }
 
 void HttpSession::submit() {
-    const GenerationAnswer& answer = exchange_->answer();
+    const GenerationAnswer& answer = exchange().answer();
     next_id_ += answer.num_choices();
-    has_streamed_ = false;
-    if (answer.call().is_stream) timer_.start(kPingMs, kPingMs);
-    is_submitting_ = true;
+    if (answer.call().is_stream) begin_pings();
+    served_->is_submitting = true;
     for (size_t i = 0; i < answer.num_choices() && !answer.is_over(); ++i) {
         client::Request request;
-        request.set_request_id(exchange_->first_id() + i);
-        *request.mutable_generate() = exchange_->take_wish(i);
+        request.set_request_id(exchange().first_id() + i);
+        *request.mutable_generate() = exchange().take_wish(i);
         host_.on_request(*this, request);
         if (!is_open()) return;
     }
-    is_submitting_ = false;
+    served_->is_submitting = false;
     if (answer.is_over()) {
         finish();
-    } else if (exchange_->tells_id()) {
+    } else if (exchange().tells_id()) {
         begin_stream();
     }
 }
@@ -156,8 +155,7 @@ void HttpSession::submit() {
 void HttpSession::resume(const HttpRequest& request) {
     const std::string& last = request.last_event_id;
     const char* const end = last.data() + last.size();
-    num_received_ = 0;
-    const auto parsed = std::from_chars(last.data(), end, num_received_);
+    const auto parsed = std::from_chars(last.data(), end, served_->num_received);
     if (!last.empty() && (parsed.ec != std::errc() || parsed.ptr != end)) {
         respond(HttpResponse::of(
             bad_field("Last-Event-ID", "Last-Event-ID must be the id of an event of the stream")));
@@ -180,9 +178,13 @@ void HttpSession::resume(const HttpRequest& request) {
     respond(HttpResponse::of(error));
 }
 
+std::string_view HttpSession::request_name() const {
+    return served_ == nullptr ? std::string_view() : served_->id;
+}
+
 std::shared_ptr<const SessionForm> HttpSession::form() const {
-    if (!exchange_ || exchange_->form() == nullptr) return nullptr;
-    return std::make_shared<const HttpForm>(exchange_->form());
+    if (!is_generating() || served_->exchange->form() == nullptr) return nullptr;
+    return std::make_shared<const HttpForm>(served_->exchange->form());
 }
 
 void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) {
@@ -192,10 +194,22 @@ void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const Se
     AFD_ASSERT(of_http != nullptr,
                "request %llu was not begun over HTTP",
                static_cast<unsigned long long>(request_id));
-    exchange_.emplace(
-        HttpExchange::resumed(of_http->answer(), num_received_, services_->model, request_id));
-    has_streamed_ = false;
-    timer_.start(kPingMs, kPingMs);
+    served_->exchange.emplace(HttpExchange::resumed(
+        of_http->answer(), served_->num_received, services_->model, request_id));
+    begin_pings();
+}
+
+void HttpSession::begin_pings() {
+    served_->ping = std::make_unique<Timer>(loop_, [this] { on_ping(); });
+    served_->ping->start(kPingMs, kPingMs);
+}
+
+void HttpSession::on_ping() {
+    // Who does not read what there is needs no sign of life.
+    if (std::exchange(served_->has_streamed, false) || !is_written()) return;
+    if (exchange().waits_for_id()) return;
+    stream(": ping\n\n");
+    flush();
 }
 
 void HttpSession::send(const client::Response& response) {
@@ -212,88 +226,83 @@ void HttpSession::send(const client::Response& response) {
         if (!has_served_) end_with(api_error(response.error()));
         return;
     }
-    if (!exchange_ || !exchange_->has(id)) return;
-    events_.clear();
-    exchange_->take(response, events_);
-    cancel_later(exchange_->take_cut());
+    if (!is_generating() || !exchange().has(id)) return;
+    served_->events.clear();
+    exchange().take(response, served_->events);
+    cancel_later(exchange().take_cut());
     // The first error among the choices is the answer; the head waits until all are asked for.
-    if (is_submitting_) return;
-    if (exchange_->answer().is_over()) {
+    if (served_->is_submitting) return;
+    if (exchange().answer().is_over()) {
         finish();
         return;
     }
     // Of a long prompt it comes only when the text is read.
-    if (exchange_->tells_id()) begin_stream();
-    if (!events_.empty()) stream(events_);
-    if (exchange_->has_caught_up()) go_on();
+    if (exchange().tells_id()) begin_stream();
+    if (!served_->events.empty()) stream(served_->events);
+    if (exchange().has_caught_up()) go_on();
 }
 
 void HttpSession::go_on() {
-    exchange_->go_on();
-    if (exchange_->reaches_client()) {
+    exchange().go_on();
+    if (exchange().reaches_client()) {
         begin_stream();
         return;
     }
     // Its end gives the request back.
-    frame_.closes = true;
+    served_->frame.closes = true;
     refuse_place("the stream has no such event yet");
 }
 
 void HttpSession::refuse_place(std::string_view why) {
-    timer_.stop();
-    exchange_.reset();
-    events_ = std::string();
-    respond(HttpResponse::of(
-        bad_field("Last-Event-ID", fmt::format("Last-Event-ID = {}: {}", num_received_, why))));
+    respond(HttpResponse::of(bad_field(
+        "Last-Event-ID", fmt::format("Last-Event-ID = {}: {}", served_->num_received, why))));
 }
 
 void HttpSession::begin_stream() {
-    if (!exchange_->take_head()) return;
+    if (!exchange().take_head()) return;
     // Only its end tells such a client where the stream ends.
-    if (!frame_.is_http_1_1) frame_.closes = true;
-    std::vector<HttpResponse::Header> headers = exchange_->headers();
+    if (!served_->frame.is_http_1_1) served_->frame.closes = true;
+    std::vector<HttpResponse::Header> headers = exchange().headers();
     add_common_headers(headers);
-    append_stream_head(headers, frame_, socket_.output());
+    append_stream_head(headers, served_->frame, socket_.output());
 }
 
 void HttpSession::stream(std::string_view events) {
-    const std::string sent = exchange_->to_send(events);
+    const std::string sent = exchange().to_send(events);
     if (sent.empty()) return;
     begin_stream();
-    has_streamed_ = true;
-    append_stream_part(sent, frame_, socket_.output());
+    served_->has_streamed = true;
+    append_stream_part(sent, served_->frame, socket_.output());
 }
 
 void HttpSession::finish() {
-    timer_.stop();
-    const GenerationAnswer& answer = exchange_->answer();
+    const GenerationAnswer& answer = exchange().answer();
     const std::optional<ApiError>& error = answer.error();
-    const bool is_stream = answer.call().is_stream && (exchange_->has_head() || !error);
+    if (error) cancel_rest(exchange());
+    if (answer.call().is_stream && (exchange().has_head() || !error)) {
+        finish_stream(error.has_value());
+        return;
+    }
+    HttpResponse response = error                   ? HttpResponse::of(*error)
+                            : exchange().is_probe() ? HttpResponse::json(R"({"status":"ok"})")
+                                                    : HttpResponse::json(answer.body());
+    for (const HttpResponse::Header& header : exchange().headers())
+        response.headers.push_back(header);
+    respond(std::move(response));
+}
+
+void HttpSession::finish_stream(bool has_failed) {
     // Half an answer is no state to go on from.
-    if (is_stream && error) frame_.closes = true;
-    if (is_stream) {
-        answer.append_last_events(events_);
-        stream(events_);
-        if (!exchange_->reaches_client()) {
-            refuse_place("the stream has ended, and has no such event");
-            return;
-        }
-        begin_stream();
-        append_stream_end(frame_, socket_.output());
-        is_ending_ |= frame_.closes;
-        note_answer(200);
+    if (has_failed) served_->frame.closes = true;
+    exchange().answer().append_last_events(served_->events);
+    stream(served_->events);
+    if (!exchange().reaches_client()) {
+        refuse_place("the stream has ended, and has no such event");
+        return;
     }
-    HttpExchange done = *std::exchange(exchange_, std::nullopt);
-    if (error) cancel_rest(done);
-    if (!is_stream) {
-        HttpResponse response = error             ? HttpResponse::of(*error)
-                                : done.is_probe() ? HttpResponse::json(R"({"status":"ok"})")
-                                                  : HttpResponse::json(done.answer().body());
-        for (const HttpResponse::Header& header : done.headers())
-            response.headers.push_back(header);
-        respond(std::move(response));
-    }
-    events_ = std::string();
+    begin_stream();
+    append_stream_end(served_->frame, socket_.output());
+    end_answer(200);
 }
 
 void HttpSession::cancel_rest(const HttpExchange& exchange) {
@@ -312,35 +321,38 @@ void HttpSession::cancel_later(const std::vector<uint64_t>& ids) {
 }
 
 void HttpSession::add_common_headers(std::vector<HttpResponse::Header>& headers) const {
-    headers.emplace_back("X-Request-Id", request_id_);
-    headers.insert(headers.end(), page_headers_.begin(), page_headers_.end());
+    headers.emplace_back("X-Request-Id", served_->id);
+    headers.insert(headers.end(), served_->page_headers.begin(), served_->page_headers.end());
 }
 
 void HttpSession::respond(HttpResponse response) {
     add_common_headers(response.headers);
-    append_response(response, frame_, socket_.output());
+    append_response(response, served_->frame, socket_.output());
     is_whole_ = true;
-    is_ending_ |= frame_.closes;
-    note_answer(response.status);
+    end_answer(response.status);
 }
 
-void HttpSession::note_answer(int status) {
+void HttpSession::end_answer(int status) {
+    is_ending_ |= served_->frame.closes;
+    note_answer(status);
+    served_.reset();
+    host_.on_answered(*this);
+}
+
+void HttpSession::note_answer(int status) const {
     // Of what was no request there is no begin.
     const std::chrono::duration<double> taken =
-        begun_ ? std::chrono::steady_clock::now() - *begun_ : std::chrono::duration<double>(0);
-    services_->metrics.on_answered(handler_, method_, status, taken.count());
-    log::of_request(request_id_,
+        served_->begun ? std::chrono::steady_clock::now() - *served_->begun
+                       : std::chrono::duration<double>(0);
+    services_->metrics.on_answered(served_->handler, served_->method, status, taken.count());
+    log::of_request(served_->id,
                     log::Level::kDebug,
                     "{}: {} {}: {} after {:.1f} ms",
                     identity_.name,
-                    method_.empty() ? "no request" : method_,
-                    handler_,
+                    served_->method.empty() ? "no request" : served_->method,
+                    served_->handler,
                     status,
                     taken.count() * 1e3);
-    method_.clear();
-    handler_ = kNoHandler;
-    begun_.reset();
-    host_.on_answered(*this);
 }
 
 client::Response HttpSession::ask(client::Request request) {
