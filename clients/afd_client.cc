@@ -196,6 +196,33 @@ Result<> Client::send_cancel(uint64_t target) {
     return send(request);
 }
 
+Result<> Client::cancel(Hearing& hearing) {
+    hearing.is_cancelled = true;
+    hearing.cancellation = nullptr;
+    hearing.deadline = std::min(hearing.deadline, deadline_after(kCancelTimeout));
+    return send_cancel(hearing.request_id);
+}
+
+Result<> Client::hear_out(Hearing& hearing,
+                          const OnResponse& on_response,
+                          const OnCancel& on_cancel,
+                          const OnDeadline& on_deadline) {
+    while (true) {
+        Result<std::optional<Response>> next =
+            next_response(hearing.request_id, hearing.deadline, hearing.cancellation);
+        if (!next.ok()) {
+            return next.error().code == Code::kDeadlineExceeded ? on_deadline() : next.error();
+        }
+        if (!next.value().has_value()) {
+            hearing.cancellation = nullptr;
+            AFD_TRY(on_cancel());
+            continue;
+        }
+        AFD_ASSIGN(const bool is_last, on_response(*next.value()));
+        if (is_last) return {};
+    }
+}
+
 Result<Generation> Client::generate(const Generate& request,
                                     const OnChunk& on_chunk,
                                     const Cancellation* cancellation,
@@ -225,63 +252,48 @@ Result<Generation> Client::follow(uint64_t request_id,
                                   const OnAccepted& on_accepted) {
     Generation generation;
     GenerateProgress progress;
-    Clock::time_point deadline = deadline_after(timeout);
-    bool is_cancelled = false;
-    const auto cancel = [&]() -> Result<> {
-        is_cancelled = true;
-        cancellation = nullptr;
-        deadline = std::min(deadline, deadline_after(kCancelTimeout));
-        return send_cancel(request_id);
+    Hearing hearing{request_id, deadline_after(timeout), cancellation};
+    const auto goes_on = [&](GenerateProgress::Step step, const Response& response) {
+        const InCallback scope(is_in_callback_);
+        if (step == GenerateProgress::Step::kAccepted && on_accepted) {
+            on_accepted(response.accepted());
+        }
+        const bool is_wanted = step == GenerateProgress::Step::kChunk && !hearing.is_cancelled;
+        return !is_wanted || !on_chunk || on_chunk(response.chunk());
     };
-    while (true) {
-        Result<std::optional<Response>> next = next_response(request_id, deadline, cancellation);
-        if (!next.ok()) {
-            if (next.error().code != Code::kDeadlineExceeded) return next.error();
-            if (is_cancelled) return no_answer(kCancelTimeout);
-            AFD_TRY(send_cancel(request_id));
-            return afd::Error{Code::kDeadlineExceeded,
-                              "the generation had not ended after " +
-                                  std::to_string(timeout.count()) + " ms (" +
-                                  std::to_string(progress.num_tokens()) +
-                                  " tokens came) and was cancelled; allow more time or fewer "
-                                  "tokens"};
-        }
-        if (!next.value().has_value()) {
-            AFD_TRY(cancel());
-            continue;
-        }
-        Response& response = *next.value();
+    const auto on_response = [&](Response& response) -> Result<bool> {
         AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
         collect(response, generation);
-        if (step == GenerateProgress::Step::kFinished) return generation;
-        bool goes_on = true;
-        {
-            const InCallback scope(is_in_callback_);
-            if (step == GenerateProgress::Step::kAccepted && on_accepted) {
-                on_accepted(response.accepted());
-            }
-            if (step == GenerateProgress::Step::kChunk && on_chunk && !is_cancelled) {
-                goes_on = on_chunk(response.chunk());
-            }
-        }
-        if (!goes_on) AFD_TRY(cancel());
-    }
+        if (!goes_on(step, response)) AFD_TRY(cancel(hearing));
+        return step == GenerateProgress::Step::kFinished;
+    };
+    const auto on_deadline = [&]() -> afd::Error {
+        if (hearing.is_cancelled) return no_answer(kCancelTimeout);
+        if (const Result<> sent = send_cancel(request_id); !sent.ok()) return sent.error();
+        return {Code::kDeadlineExceeded,
+                "the generation had not ended after " + std::to_string(timeout.count()) + " ms (" +
+                    std::to_string(progress.num_tokens()) +
+                    " tokens came) and was cancelled; allow more time or fewer tokens"};
+    };
+    AFD_TRY(hear_out(
+        hearing, on_response, [&] { return cancel(hearing); }, on_deadline));
+    return generation;
 }
 
 Result<Response> Client::call(Request request,
                               std::chrono::milliseconds timeout,
                               const Cancellation* cancellation) {
     AFD_TRY(send(request));
-    Result<std::optional<Response>> next =
-        next_response(request.request_id(), deadline_after(timeout), cancellation);
-    if (!next.ok()) {
-        if (next.error().code == Code::kDeadlineExceeded) return no_answer(timeout);
-        return next.error();
-    }
-    if (!next.value().has_value()) {
+    Hearing hearing{request.request_id(), deadline_after(timeout), cancellation};
+    Response response;
+    const auto on_response = [&](Response& only) -> Result<bool> {
+        response = std::move(only);
+        return true;
+    };
+    const auto on_cancel = []() -> Result<> {
         return afd::Error{Code::kCancelled, "interrupted while waiting for afdd"};
-    }
-    Response response = std::move(*next.value());
+    };
+    AFD_TRY(hear_out(hearing, on_response, on_cancel, [&] { return no_answer(timeout); }));
     if (response.has_error()) return to_error(response.error());
     const Response::BodyCase expected = request.has_status()    ? Response::kStatus
                                         : request.has_context() ? Response::kContext
@@ -328,27 +340,18 @@ Result<> Client::trace(std::chrono::milliseconds duration,
     Request request;
     request.mutable_trace()->set_duration_ms(static_cast<uint32_t>(duration.count()));
     AFD_TRY(send(request));
-    Clock::time_point deadline = deadline_after(duration + kReplyTimeout);
-    while (true) {
-        Result<std::optional<Response>> next =
-            next_response(request.request_id(), deadline, cancellation);
-        if (!next.ok()) {
-            if (next.error().code != Code::kDeadlineExceeded) return next.error();
-            return no_answer(duration + kReplyTimeout);
-        }
-        if (!next.value().has_value()) {
-            cancellation = nullptr;
-            deadline = std::min(deadline, deadline_after(kCancelTimeout));
-            AFD_TRY(send_cancel(request.request_id()));
-            continue;
-        }
-        const Response& response = *next.value();
+    const std::chrono::milliseconds timeout = duration + kReplyTimeout;
+    Hearing hearing{request.request_id(), deadline_after(timeout), cancellation};
+    const auto on_response = [&](Response& response) -> Result<bool> {
         if (response.has_error()) return to_error(response.error());
-        if (response.has_done()) return {};
-        if (!response.has_trace_events()) continue;
-        const InCallback scope(is_in_callback_);
-        on_events(response.trace_events());
-    }
+        if (response.has_trace_events()) {
+            const InCallback scope(is_in_callback_);
+            on_events(response.trace_events());
+        }
+        return response.has_done();
+    };
+    return hear_out(
+        hearing, on_response, [&] { return cancel(hearing); }, [&] { return no_answer(timeout); });
 }
 
 Result<Response> Client::change(Request request,
@@ -357,28 +360,31 @@ Result<Response> Client::change(Request request,
                                 std::chrono::milliseconds timeout,
                                 const Cancellation* cancellation) {
     AFD_TRY(send(request));
-    const Clock::time_point deadline = deadline_after(timeout);
-    while (true) {
-        Result<std::optional<Response>> next =
-            next_response(request.request_id(), deadline, cancellation);
-        if (!next.ok()) {
-            if (next.error().code != Code::kDeadlineExceeded) return next.error();
-            return afd::Error{Code::kDeadlineExceeded,
-                              std::string(what) + " has not ended after " +
-                                  std::to_string(timeout.count()) +
-                                  " ms; it goes on (afdctl status)"};
-        }
-        if (!next.value().has_value()) {
-            return afd::Error{Code::kCancelled,
-                              "interrupted; " + std::string(what) + " goes on (afdctl status)"};
-        }
-        Response& response = *next.value();
+    Hearing hearing{request.request_id(), deadline_after(timeout), cancellation};
+    Response last;
+    const auto on_response = [&](Response& response) -> Result<bool> {
         if (response.has_error()) return to_error(response.error());
-        if (!response.has_progress()) return std::move(response);
-        if (!on_progress) continue;
-        const InCallback scope(is_in_callback_);
-        on_progress(response.progress().text());
-    }
+        if (!response.has_progress()) {
+            last = std::move(response);
+            return true;
+        }
+        if (on_progress) {
+            const InCallback scope(is_in_callback_);
+            on_progress(response.progress().text());
+        }
+        return false;
+    };
+    const auto on_cancel = [&]() -> Result<> {
+        return afd::Error{Code::kCancelled,
+                          "interrupted; " + std::string(what) + " goes on (afdctl status)"};
+    };
+    const auto on_deadline = [&]() -> afd::Error {
+        return {Code::kDeadlineExceeded,
+                std::string(what) + " has not ended after " + std::to_string(timeout.count()) +
+                    " ms; it goes on (afdctl status)"};
+    };
+    AFD_TRY(hear_out(hearing, on_response, on_cancel, on_deadline));
+    return last;
 }
 
 Result<Resized> Client::resize(const Resize& asked,

@@ -154,6 +154,25 @@ class Client {
     Result<std::optional<Response>> next_response(uint64_t request_id,
                                                   Clock::time_point deadline,
                                                   const Cancellation* cancellation);
+    // A request whose answers are awaited.
+    struct Hearing {
+        uint64_t request_id;
+        Clock::time_point deadline;
+        const Cancellation* cancellation;  // nullptr: none, or it has come.
+        bool is_cancelled = false;         // afdd was told.
+    };
+    using OnResponse = std::function<Result<bool>(Response&)>;  // Whether it was the last.
+    using OnCancel = std::function<Result<>()>;
+    using OnDeadline = std::function<afd::Error()>;
+
+    // Hears answers until the last one. When the cancellation comes, once, `on_cancel` says whether
+    // the wait goes on. Errors: of the three functions, and of the connection.
+    Result<> hear_out(Hearing& hearing,
+                      const OnResponse& on_response,
+                      const OnCancel& on_cancel,
+                      const OnDeadline& on_deadline);
+    // Tells afdd, whose last answer is then near.
+    Result<> cancel(Hearing& hearing);
     Result<> send_cancel(uint64_t target);
     Result<Generation> follow(uint64_t request_id,
                               const OnChunk& on_chunk,
