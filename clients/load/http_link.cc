@@ -45,8 +45,7 @@ HttpLink::~HttpLink() {
 void HttpLink::begin(uint64_t request_id, std::string request) {
     AFD_ASSERT(is_idle(), "request %llu", static_cast<unsigned long long>(request_id));
     request_id_ = request_id;
-    is_answering_ = true;
-    has_heard_ = false;
+    answer_ = Answer::kAwaited;
     out_ = std::move(request);
     sent_ = 0;
     event_reader_ = {};
@@ -55,16 +54,16 @@ void HttpLink::begin(uint64_t request_id, std::string request) {
 }
 
 void HttpLink::on_ready(std::vector<DoorEvent>& events) {
-    if (is_connecting_) {
+    if (connection_ == State::kConnecting) {
         const Result<> connected = connect_error(socket_, peer_);
         if (!connected.ok()) {
             break_with({"cannot connect", connected.error()}, events);
             return;
         }
-        is_connecting_ = false;
+        connection_ = State::kOpen;
     }
     write(events);
-    if (!is_broken_) read(events);
+    if (!is_broken()) read(events);
 }
 
 void HttpLink::write(std::vector<DoorEvent>& events) {
@@ -77,7 +76,7 @@ void HttpLink::write(std::vector<DoorEvent>& events) {
             const int error_number = errno;
             // What the server said before is still to be read: it may be why.
             read(events);
-            if (!is_broken_) on_closed(explain_socket_error(peer_, error_number), events);
+            if (!is_broken()) on_closed(explain_socket_error(peer_, error_number), events);
             return;
         }
         sent_ += static_cast<size_t>(size);
@@ -86,7 +85,7 @@ void HttpLink::write(std::vector<DoorEvent>& events) {
 
 void HttpLink::read(std::vector<DoorEvent>& events) {
     std::array<char, 32768> bytes;
-    while (!is_broken_) {
+    while (!is_broken()) {
         const ssize_t size = ::recv(socket_, bytes.data(), bytes.size(), 0);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
@@ -95,19 +94,21 @@ void HttpLink::read(std::vector<DoorEvent>& events) {
             return;
         }
         if (size == 0) {
-            const Result<> ended = is_answering_ ? reader_.end() : Result<>();
-            if (ended.ok() && is_answering_) take_body(events);
+            const bool is_due = answer_ != Answer::kNone;
+            const Result<> ended = is_due ? reader_.end() : Result<>();
+            if (ended.ok() && is_due) take_body(events);
             on_closed(ended.ok()
                           ? afd::Error{Code::kUnavailable, "the server closed the connection"}
                           : ended.error(),
                       events);
             return;
         }
-        if (!is_answering_) {
-            is_broken_ = true;  // Bytes that answer nothing: who knows what comes behind them.
+        if (answer_ == Answer::kNone) {
+            // Bytes that answer nothing: who knows what comes behind them.
+            connection_ = State::kBroken;
             return;
         }
-        has_heard_ = true;
+        answer_ = Answer::kBegun;
         const Result<> parsed = reader_.append({bytes.data(), static_cast<size_t>(size)});
         if (!parsed.ok()) {
             break_with({"malformed answer", parsed.error()}, events);
@@ -127,10 +128,10 @@ void HttpLink::take_body(std::vector<DoorEvent>& events) {
     } else if (whole_.size() < kWholeBytesMax) {
         whole_ += body;
     }
-    if (is_broken_ || !reader_.is_done()) return;
+    if (is_broken() || !reader_.is_done()) return;
     if (!is_stream(head) && request_id_ != 0) fail(failure_of(head, whole_), events);
     end_answer(events);
-    if (!head.keeps_alive) is_broken_ = true;
+    if (!head.keeps_alive) connection_ = State::kBroken;
 }
 
 void HttpLink::take_events(std::vector<DoorEvent>& events) {
@@ -163,10 +164,10 @@ void HttpLink::end_answer(std::vector<DoorEvent>& events) {
             events);
         return;
     }
-    is_answering_ = false;
+    answer_ = Answer::kNone;
     was_used_ = true;
     // Answered before it was asked to the end: the server may take the rest for another request.
-    if (sent_ < out_.size()) is_broken_ = true;
+    if (sent_ < out_.size()) connection_ = State::kBroken;
     out_.clear();
     sent_ = 0;
     reader_.next();
@@ -174,7 +175,7 @@ void HttpLink::end_answer(std::vector<DoorEvent>& events) {
 
 // Nothing more is read.
 void HttpLink::break_with(Failure failure, std::vector<DoorEvent>& events) {
-    is_broken_ = true;
+    connection_ = State::kBroken;
     if (request_id_ != 0) fail(std::move(failure), events);
 }
 
@@ -188,15 +189,15 @@ void HttpLink::fail(Failure failure, std::vector<DoorEvent>& events) {
 
 void HttpLink::on_closed(const afd::Error& error, std::vector<DoorEvent>& events) {
     // A server may close what has been idle, at the moment in which it is used again.
-    if (request_id_ != 0 && was_used_ && !has_heard_) {
-        is_broken_ = true;
+    if (request_id_ != 0 && was_used_ && answer_ != Answer::kBegun) {
+        connection_ = State::kBroken;
         return;
     }
     break_with({"cut off", error}, events);
 }
 
 std::optional<std::string> HttpLink::take_unasked() {
-    if (!is_broken_ || request_id_ == 0) return std::nullopt;
+    if (!is_broken() || request_id_ == 0) return std::nullopt;
     return std::move(out_);
 }
 

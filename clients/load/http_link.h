@@ -36,14 +36,18 @@ class HttpLink {
     int socket() const { return socket_; }
     uint64_t request_id() const { return request_id_; }  // 0: none, or it is over.
     // Another request may be sent.
-    bool is_idle() const { return !is_broken_ && !is_answering_; }
-    bool is_broken() const { return is_broken_; }
-    bool wants_to_write() const { return is_connecting_ || sent_ < out_.size(); }
+    bool is_idle() const { return !is_broken() && answer_ == Answer::kNone; }
+    bool is_broken() const { return connection_ == State::kBroken; }
+    bool wants_to_write() const { return connection_ == State::kConnecting || sent_ < out_.size(); }
     // The request that could not be asked, because the server closed a connection that had been
     // idle; it may be asked again on another.
     std::optional<std::string> take_unasked();
 
   private:
+    enum class State { kConnecting, kOpen, kBroken };
+    // None is due; it is awaited; some of it has come. It may be, though the request is over.
+    enum class Answer { kNone, kAwaited, kBegun };
+
     void write(std::vector<DoorEvent>& events);
     void read(std::vector<DoorEvent>& events);
     void take_body(std::vector<DoorEvent>& events);
@@ -55,11 +59,9 @@ class HttpLink {
 
     const int socket_;
     const TcpPeer& peer_;
-    bool is_connecting_ = true;
-    bool is_broken_ = false;
-    bool is_answering_ = false;  // The answer is not complete, though the request may be over.
-    bool was_used_ = false;      // An answer has been read.
-    bool has_heard_ = false;     // Bytes of the present answer.
+    State connection_ = State::kConnecting;
+    Answer answer_ = Answer::kNone;
+    bool was_used_ = false;  // An answer has been read.
     uint64_t request_id_ = 0;
     std::string out_;
     size_t sent_ = 0;
