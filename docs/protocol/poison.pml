@@ -7,7 +7,7 @@
  *
  * The rank notes in its segment, which outlives it, that an execution starts and that it has ended.
  * What was started and not ended is a suspect: its successor executes it alone, and refuses it when
- * it has been started DEADLY times.
+ * it has been started DEADLY times; behind the acknowledgement its starts are forgotten.
  *
  * Safety: no round of lane 0 is refused; no round of lane 1 kills more than DEADLY times. Progress:
  * both lanes come to the end of their rounds.
@@ -57,6 +57,13 @@ inline finish(i) {
   ack[i] = flag[i]
 }
 
+inline refuse(i) {
+  refused[i] = true;
+  ack[i] = flag[i];
+  DIE;
+  starts[i] = 0
+}
+
 /* What lane 1 does to who executes it. */
 #define KILLED atomic { kills++; assert(kills <= DEADLY); goto dead }
 
@@ -76,7 +83,7 @@ next:
   fi;
 alone:
   if
-  :: starts[i] >= DEADLY -> refused[i] = true; ack[i] = flag[i]; goto next
+  :: starts[i] >= DEADLY -> refuse(i); goto next
   :: else -> skip
   fi;
 #ifndef NO_FIRST
@@ -98,7 +105,7 @@ together:
   if
   :: IS_READY(0) ->
      if
-     :: IS_SUSPECT(0) && starts[0] >= DEADLY -> refused[0] = true; ack[0] = flag[0]
+     :: IS_SUSPECT(0) && starts[0] >= DEADLY -> refuse(0)
      :: else ->
         i = i + 1;
 #ifndef NO_FIRST
@@ -111,7 +118,7 @@ together:
   if
   :: IS_READY(1) ->
      if
-     :: IS_SUSPECT(1) && starts[1] >= DEADLY -> refused[1] = true; ack[1] = flag[1]
+     :: IS_SUSPECT(1) && starts[1] >= DEADLY -> refuse(1)
      :: else ->
         i = i + 2;
 #ifndef NO_FIRST
