@@ -27,7 +27,7 @@ control::ExpertTable without_choices(const schedule::ExpertPlacement& placement)
 }
 
 // Of packed varints.
-size_t bytes_of(std::span<const uint16_t> choices) {
+size_t varint_bytes(std::span<const uint16_t> choices) {
     constexpr uint16_t kOneByteMax = 127;
     constexpr uint16_t kTwoBytesMax = 16383;
     size_t bytes = choices.size();
@@ -66,7 +66,7 @@ Result<> check_table_bytes(const schedule::ExpertPlacement& placement,
             with(ranks_bytes, kBytesMax / 2));
     }
     if (router != schedule::RouterPlacement::kFfn) return {};
-    const size_t all_bytes = ranks_bytes + bytes_of(placement.choices());
+    const size_t all_bytes = ranks_bytes + varint_bytes(placement.choices());
     if (all_bytes <= kBytesMax) return {};
     return invalid_argument(
         "replica_choice: with router = 'ffn', each FFN worker is told the choices of all attention "

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TakerWatch: whether the data thread takes in by itself what arrives at a UcxWorker: it spins, or
-// it sleeps where arrivals wake it. Then the worker's own thread rests: woken by each message it
-// would take a core from whoever is there for it, or be one more wake-up on the way. A data thread
-// that only computes says nothing, and is found to be away when a rest is over.
+// TakerWatch: who takes in what arrives at a UcxWorker: its own thread, or the data thread, which
+// spins, or sleeps where arrivals wake it. Then the worker's own thread rests: woken by each
+// message it would take a core from whoever is there for it, or be one more wake-up on the way. A
+// data thread that only computes says nothing, and is found to be away when a rest is over.
 
 #include <atomic>
 #include <cstdint>
 #include <utility>
 
 namespace afd::schedule {
+
+enum class Taker { kOwnThread, kSpinner, kSleeper };
 
 class TakerWatch {
   public:
@@ -30,13 +32,14 @@ class TakerWatch {
     }
 
     // The own thread's:
-    // Whether there were takes since this was asked last, or arrivals wake the taker.
-    bool has_taker() {
+    // Who is it now. A spinner: it has taken since this was asked last.
+    Taker look() {
         // Relaxed: see on_take().
         const uint64_t num_takes = num_takes_.load(std::memory_order_relaxed);
         const bool is_same = std::exchange(num_takes_seen_, num_takes) == num_takes;
         num_quiet_ = is_same ? num_quiet_ + 1 : 0;
-        return !is_same || sleeps();
+        if (sleeps()) return Taker::kSleeper;
+        return is_same ? Taker::kOwnThread : Taker::kSpinner;
     }
     bool sleeps() const {
         // Relaxed: see begin_sleep().

@@ -243,6 +243,8 @@ void UcxPaths::on_request(ucp_conn_request_h request) {
 }
 
 void UcxPaths::take_requests(uint64_t now_us) {
+    // Whoever spins beside neighbours alone leaves it out.
+    if (!has_ucx_to_take()) ucp_worker_progress(worker_);
     for (const ucp_conn_request_h request : std::exchange(requests_, {})) {
         ucp_ep_params_t params{};
         params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;

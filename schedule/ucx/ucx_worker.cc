@@ -157,11 +157,10 @@ void UcxWorker::take_turns(int num_max) {
 }
 
 // What the own thread takes before it ticks, or because it was awake.
-int UcxWorker::num_own_turns(bool is_spared, bool was_awake, bool was_away) const {
-    if (!is_spared || was_away) return kTurnsAtOnce;
-    if (was_awake || taker_.sleeps()) return kTurnsBesideTaker;
-    // Who spins takes everything, but for newcomers by UCX beside neighbours alone.
-    return paths_->has_ucx_to_take() ? 0 : 1;
+int UcxWorker::num_own_turns(Taker taker, bool was_awake, bool was_away) const {
+    if (taker == Taker::kOwnThread || was_away) return kTurnsAtOnce;
+    // Asked once more: it may sleep by now, and not be woken by what came before.
+    return was_awake || taker_.sleeps() ? kTurnsBesideTaker : 0;
 }
 
 void UcxWorker::run() {
@@ -174,12 +173,13 @@ void UcxWorker::run() {
         num_turns_.fetch_add(1, std::memory_order_relaxed);
         // Acquire; partner: wake().
         if (wants_tick_.exchange(false, std::memory_order_acquire)) tick_us = 0;
-        const bool is_spared = taker_.has_taker();
+        const Taker taker = taker_.look();
+        const bool is_spared = taker != Taker::kOwnThread;
         // What woke this thread may have been for a taker that went to sleep meanwhile.
         if (!is_spared || was_awake || steady_now_us() >= tick_us) {
             const Lock held = lock();
             const bool was_away = steady_now_us() - ticked_us > kAwayUs;
-            take_turns(num_own_turns(is_spared, was_awake, was_away));
+            take_turns(num_own_turns(taker, was_awake, was_away));
             // Read behind what arrived: nobody was heard later than now.
             const uint64_t now_us = steady_now_us();
             if (now_us >= tick_us) {

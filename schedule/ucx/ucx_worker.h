@@ -15,6 +15,12 @@
 // the thread that receives, or on one that calls try_progress(). Sending posts on the caller's
 // thread; what UCX cannot post at once goes on from the thread that receives.
 //
+// Who takes in what arrives, and what the worker's own thread does then (taker_watch.h):
+//
+//   own thread   is woken by arrivals, and makes turns; the data thread computes
+//   spinner      rests; at a tick connections and heartbeats, and no message
+//   sleeper      rests; at a tick a few turns besides, and what wakes the sleeper is armed again
+//
 // A call into UCX that does not come back holds the lock, or the thread that receives, for good.
 // Whoever waits for either for stuck_us ends the process (UcxConfig).
 
@@ -107,7 +113,7 @@ class UcxWorker {
     [[noreturn]] void end_stuck(const std::string& what) const;
     void run();
     void take_turns(int num_max);
-    int num_own_turns(bool is_spared, bool was_awake, bool was_away) const;
+    int num_own_turns(Taker taker, bool was_awake, bool was_away) const;
     void keep_armed();
     void rest(uint64_t tick_us);
     void look_and_sleep(uint64_t tick_us);

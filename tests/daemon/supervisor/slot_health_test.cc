@@ -8,7 +8,7 @@ namespace {
 
 using Verdict = SlotHealth::Verdict;
 
-SlotHealth::Settings settings(uint64_t start_attempts, const char* host = "") {
+SlotHealth::Settings health_settings(uint64_t start_attempts, const char* host = "") {
     SlotHealth::Settings settings;
     settings.name = "ffn worker 0";
     settings.host = host;
@@ -17,16 +17,16 @@ SlotHealth::Settings settings(uint64_t start_attempts, const char* host = "") {
 }
 
 TEST(SlotHealth, GivesUpWhatWasNeverReady) {
-    SlotHealth health(settings(2));
+    SlotHealth health(health_settings(2));
     EXPECT_EQ(health.on_failed("it crashed", false), Verdict::kTryAgain);
     EXPECT_EQ(health.failure(), "");
     EXPECT_EQ(health.on_failed("it crashed", false), Verdict::kGiveUp);
-    SlotHealth hopeless(settings(2));
+    SlotHealth hopeless(health_settings(2));
     EXPECT_EQ(hopeless.on_failed("no such file", true), Verdict::kGiveUp);
 }
 
 TEST(SlotHealth, TriesForEverWhatWasReadyOnce) {
-    SlotHealth::Settings by_hand = settings(1);
+    SlotHealth::Settings by_hand = health_settings(1);
     by_hand.spawn = false;
     SlotHealth health(by_hand);
     health.on_ready();
@@ -38,7 +38,7 @@ TEST(SlotHealth, TriesForEverWhatWasReadyOnce) {
 
 // One that always died when it was ready has to live for a while.
 TEST(SlotHealth, AReadyIsNotEnoughForOneThatDiesWhenItIs) {
-    SlotHealth health(settings(1));
+    SlotHealth health(health_settings(1));
     health.on_ready();
     health.on_short_life();
     EXPECT_EQ(health.on_failed("it died", false, 1), Verdict::kTryAgain);
@@ -54,7 +54,7 @@ TEST(SlotHealth, AReadyIsNotEnoughForOneThatDiesWhenItIs) {
 // Goal: what is said of a worker of another host is true at each step of its way back. Oracle: the
 // texts.
 TEST(SlotHealth, AHostThatIsBackIsWaitedForNoMore) {
-    SlotHealth health(settings(2, "b"));
+    SlotHealth health(health_settings(2, "b"));
     health.on_ready();
     EXPECT_TRUE(health.on_hindered("waits for host 'b' to join"));
     EXPECT_FALSE(health.on_hindered("waits for host 'b' to join")) << "no news";
@@ -73,7 +73,7 @@ TEST(SlotHealth, AHostThatIsBackIsWaitedForNoMore) {
 }
 
 TEST(SlotHealth, IsJudgedAnewWhenItWasHalted) {
-    SlotHealth health(settings(2, "b"));
+    SlotHealth health(health_settings(2, "b"));
     health.on_hindered("waits for host 'b' to join");
     health.forget();
     EXPECT_EQ(health.failure(), "");

@@ -69,7 +69,7 @@ TEST(SteadyState, AllocatesNothing) {
     }
 }
 
-class Taker final : public NearReceiver {
+class CountingTaker final : public NearReceiver {
   public:
     void on_message(std::span<const std::byte>, std::span<const std::byte>) override { ++num_; }
     size_t num() const { return num_; }
@@ -91,7 +91,7 @@ TEST(SteadyState, ABusyNearLinkAllocatesNothing) {
     const std::vector<std::byte> payload(NearLink::kRingBytes / 3);
     const std::vector<std::byte> header(8);
     std::array<uint32_t, kMessages> num_in_flight{};
-    Taker taker;
+    CountingTaker taker;
     const auto run = [&](int num_rounds) {
         for (int round = 0; round < num_rounds; ++round) {
             const size_t num_before = taker.num();
