@@ -123,10 +123,9 @@ bool SequenceTable::reserve_blocks(Sequence& sequence, uint32_t num_tokens) {
     return true;
 }
 
-// Those of the tokens that are known. False: there was no room to reserve them.
-bool SequenceTable::take_blocks(Sequence& sequence) {
-    const bool has_room = reserve_blocks(sequence, sequence.num_tokens());
-    is_short_ |= !has_room;
+// Those of the tokens that are known, as far as there is room for them.
+void SequenceTable::take_blocks(Sequence& sequence) {
+    is_short_ |= !reserve_blocks(sequence, sequence.num_tokens());
     blocks_.take(sequence.held, sequence.num_tokens());
     size_t num_blocks = sequence.held.table.size();
     if (windowed_) {
@@ -134,7 +133,6 @@ bool SequenceTable::take_blocks(Sequence& sequence) {
         num_blocks = std::min(num_blocks, sequence.windowed.table.size());
     }
     sequence.num_places = static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
-    return has_room;
 }
 
 void SequenceTable::leave_blocks(Sequence& sequence, uint32_t num_computed) {

@@ -103,7 +103,7 @@ class SequenceTable {
 
     static void start_place(Sequence& sequence);
     bool reserve_blocks(Sequence& sequence, uint32_t num_tokens);
-    bool take_blocks(Sequence& sequence);
+    void take_blocks(Sequence& sequence);
     void leave_blocks(Sequence& sequence, uint32_t num_computed);
     void release_blocks(Sequence& sequence);
     size_t find_ready(const Sequence& sequence);

@@ -17,10 +17,10 @@ namespace afd::test {
 namespace {
 
 // The demo model's context, and all that an attention worker holds in these tests.
-constexpr uint32_t kContext = 1024;
+constexpr uint32_t kDemoContext = 1024;
 
 std::vector<std::string> with_little_room(std::vector<std::string> flags) {
-    flags.insert(flags.end(), {"--kv-tokens", std::to_string(kContext)});
+    flags.insert(flags.end(), {"--kv-tokens", std::to_string(kDemoContext)});
     return flags;
 }
 
@@ -92,13 +92,13 @@ TEST(Preemption, ChatsWithoutMaxTokensRunTogether) {
     const client::Generate request = long_request(0);
     const auto expected = instance.connect().generate(request, nullptr, nullptr, kPatience);
     ASSERT_TRUE(expected.ok()) << expected.error().message;
-    ASSERT_EQ(expected.value().token_ids.size(), kContext - 4);
+    ASSERT_EQ(expected.value().token_ids.size(), kDemoContext - 4);
     std::vector<std::unique_ptr<BackgroundGeneration>> chats;
     for (int i = 0; i < 3; ++i) {
         chats.push_back(std::make_unique<BackgroundGeneration>(instance, request));
     }
     for (const auto& chat : chats) chat->wait_for_tokens(1);
-    for (const auto& chat : chats) EXPECT_LT(chat->num_tokens(), kContext - 4);
+    for (const auto& chat : chats) EXPECT_LT(chat->num_tokens(), kDemoContext - 4);
     for (const auto& chat : chats) {
         const auto found = chat->finish();
         ASSERT_TRUE(found.ok()) << found.error().message;

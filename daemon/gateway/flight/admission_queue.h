@@ -146,8 +146,8 @@ class AdmissionQueue {
         uint64_t order = 0;   // Of arrival.
         FairQueue::Client client = nullptr;
         std::optional<uint32_t> session = std::nullopt;
-        uint64_t alone_as =
-            0;  // The number of its worker's requests with it, if no other ran then.
+        // Worker::num_given with it, if no other ran there when it came; else 0.
+        uint64_t alone_as = 0;
         bool is_suspect = false;
         std::optional<uint32_t> avoided = std::nullopt;  // Of a suspect.
     };

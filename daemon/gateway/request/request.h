@@ -35,7 +35,7 @@ class Request {
     uint32_t num_output_tokens() const {
         return static_cast<uint32_t>(tokens_.size()) - num_prompt_tokens_;
     }
-    // Prompt and output: what is reserved.
+    // Prompt and output, at most.
     uint32_t max_total_tokens() const { return max_total_tokens_; }
 
     client::Accepted accepted() const;

@@ -13,21 +13,21 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint32_t kRoom = 1024;
-constexpr uint32_t kLong = 900;
+constexpr uint32_t kScarceTokens = 1024;
+constexpr uint32_t kManyTokens = 900;
 
 class GatewayPreemptionTest : public GatewayTest {
   protected:
     // Two requests without an end in sight run on the only worker; the first leaves no room.
     void begin(TestClient& client, const client::Request& second) {
-        gateway_->on_attention_ready(0, kRoom);
-        client.send(generate(1, "abc", kLong));
+        gateway_->on_attention_ready(0, kScarceTokens);
+        client.send(generate(1, "abc", kManyTokens));
         client.send(second);
         for (uint64_t& id : ids_) {
             const auto [session, message] = next_sent();
             ASSERT_TRUE(message.has_admit());
             EXPECT_EQ(message.admit().reserved_tokens(), 3 + Reservation::kStepTokens);
-            EXPECT_EQ(message.admit().max_total_tokens(), 3 + kLong);
+            EXPECT_EQ(message.admit().max_total_tokens(), 3 + kManyTokens);
             id = message.admit().sequence_id();
         }
         say_text(0, ids_[0], std::string(700, 'x'));
@@ -49,7 +49,7 @@ class GatewayPreemptionTest : public GatewayTest {
 
 TEST_F(GatewayPreemptionTest, ItWaitsInFrontAndGoesOnBehindItsTokens) {
     TestClient client(loop_, *gateway_);
-    begin(client, generate(2, "def", kLong));
+    begin(client, generate(2, "def", kManyTokens));
     client.send(generate(3, "ghi", 5));
     expect_answer(client, 3, client::Response::kAccepted);
     EXPECT_FALSE(instance_.has_next()) << "it has no room";
@@ -81,7 +81,7 @@ TEST_F(GatewayPreemptionTest, ItWaitsInFrontAndGoesOnBehindItsTokens) {
 
 TEST_F(GatewayPreemptionTest, ACancelWhileItWaitsEndsIt) {
     TestClient client(loop_, *gateway_);
-    begin(client, generate(2, "def", kLong));
+    begin(client, generate(2, "def", kManyTokens));
     say_text(0, ids_[1], "uv");
     say_gave_way(ids_[1]);
     client::Request cancel;
@@ -97,7 +97,7 @@ TEST_F(GatewayPreemptionTest, ACancelWhileItWaitsEndsIt) {
 
 TEST_F(GatewayPreemptionTest, ItsDeadlineEndsItWhileItWaits) {
     TestClient client(loop_, *gateway_);
-    client::Request request = generate(2, "def", kLong);
+    client::Request request = generate(2, "def", kManyTokens);
     request.mutable_generate()->set_timeout_ms(50);
     begin(client, request);
     say_text(0, ids_[1], "uv");
@@ -109,7 +109,7 @@ TEST_F(GatewayPreemptionTest, ItsDeadlineEndsItWhileItWaits) {
 
 TEST_F(GatewayPreemptionTest, ADrainWaitsForIt) {
     TestClient client(loop_, *gateway_);
-    begin(client, generate(2, "def", kLong));
+    begin(client, generate(2, "def", kManyTokens));
     gateway_->drain();
     say_gave_way(ids_[1]);
     end_first();
@@ -124,7 +124,7 @@ TEST_F(GatewayPreemptionTest, ADrainWaitsForIt) {
 
 TEST_F(GatewayPreemptionTest, WhatEndedMeanwhileDoesNotGoOn) {
     TestClient client(loop_, *gateway_);
-    client::Request request = generate(2, "def", kLong);
+    client::Request request = generate(2, "def", kManyTokens);
     request.mutable_generate()->add_stop("uv");
     begin(client, request);
     say_text(0, ids_[1], "xuv");
@@ -148,8 +148,8 @@ TEST_F(GatewayPreemptionTest, WhatEndedMeanwhileDoesNotGoOn) {
 // A worker that says so of one that nobody else can have driven out would send it round for ever.
 TEST_F(GatewayPreemptionTest, OneThatIsAloneHasNobodyToGiveWayTo) {
     TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, kRoom);
-    client.send(generate(1, "abc", kLong));
+    gateway_->on_attention_ready(0, kScarceTokens);
+    client.send(generate(1, "abc", kManyTokens));
     say_gave_way(next_sent().second.admit().sequence_id());
     expect_answer(client, 1, client::Response::kError);
     EXPECT_EQ(client.last(1)->error().code(), static_cast<uint32_t>(Code::kInternal));
@@ -166,7 +166,7 @@ TEST_F(GatewayPreemptionTest, AReservationThatIsWholeLetsNobodyElseIn) {
     gateway_ = std::make_unique<Gateway>(
         loop_, config_, model, std::vector<TraceSource>(), instance_, instance_);
     TestClient client(loop_, *gateway_);
-    gateway_->on_attention_ready(0, kRoom);
+    gateway_->on_attention_ready(0, kScarceTokens);
     client.send(generate(1, "abc", 600));
     client.send(generate(2, "abc", 600));
     EXPECT_EQ(next_sent().second.admit().reserved_tokens(), 603U);

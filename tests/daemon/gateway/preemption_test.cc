@@ -7,10 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
-#include <set>
 
 #include "daemon/attention/sequence_table.h"
 #include "daemon/gateway/flight/admission_queue.h"
