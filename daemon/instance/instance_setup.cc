@@ -94,7 +94,8 @@ Result<> InstanceSetup::choose_weight_cache() {
 }
 
 Result<> InstanceSetup::choose_kernels() {
-    AFD_TRY(model_->set_int4_rows(config_.int4_rows));
+    // Of a host that joins, those of the leader count.
+    if (config_.join.empty()) AFD_TRY(model_->set_int4_rows(config_.int4_rows));
     AFD_TRY(choose_weight_cache());
     numeric_class_ = ops::best_numeric_class();
     if (config_.numeric_class != "auto") {
