@@ -32,15 +32,9 @@ class CountingReceiver : public UcxReceiver {
                     const UcxHeader&,
                     std::span<const std::byte>) override {
         if (worker_ != nullptr) worker_->adopt(*path);
-        // Relaxed: as count().
-        if (std::this_thread::get_id() != taker_) {
-            num_by_others_.fetch_add(1, std::memory_order_relaxed);
-        }
         count_.fetch_add(1, std::memory_order_relaxed);
         if (sleeper_ >= 0) ring(sleeper_);
     }
-    // How many came in on another thread than the one that made this.
-    uint64_t num_by_others() const { return num_by_others_.load(std::memory_order_relaxed); }
     // What comes to it by a path stays for longer than a stranger may.
     void adopt_for(UcxWorker& worker) { worker_ = &worker; }
     // As an end does, which stores what arrives for a thread that may sleep. -1: nobody.
@@ -50,9 +44,7 @@ class CountingReceiver : public UcxReceiver {
 
   private:
     std::atomic<uint64_t> count_{0};
-    std::atomic<uint64_t> num_by_others_{0};
     std::atomic<uint64_t> num_ticks_{0};
-    const std::thread::id taker_ = std::this_thread::get_id();
     std::atomic<int> sleeper_{-1};
     UcxWorker* worker_ = nullptr;
 };
@@ -151,31 +143,6 @@ TEST_P(UcxWorkerTest, OwnThreadIsNotWokenByMessagesThatAnotherTakes) {
         fewest = std::min(fewest, num_turns_of_series());
     }
     EXPECT_LT(fewest, kMessages / 8);
-}
-
-// Goal: heartbeats and connections, for which the own thread is awake at each tick, take no message
-// from who spins: it would wait for the lock meanwhile. Oracle: on which thread messages come in,
-// in the best of a few series; it may have had no core for a while in others.
-TEST_P(UcxWorkerTest, OwnThreadTicksAndLeavesMessagesToWhoSpins) {
-    constexpr uint64_t kMessages = 10'000;
-    double fewest = 1;
-    for (int series = 0; series < kSeries && fewest > 0.25; ++series) {
-        const uint64_t before = arrived_.count();
-        const uint64_t num_ticks = arrived_.num_ticks();
-        const uint64_t num_by_others = arrived_.num_by_others();
-        std::thread sender([&] {
-            for (uint64_t i = 0; i < kMessages; ++i) send();
-        });
-        await([&] {
-            to_->try_progress();
-            return arrived_.count() >= before + kMessages && arrived_.num_ticks() >= num_ticks + 4;
-        });
-        sender.join();
-        fewest = std::min(fewest,
-                          static_cast<double>(arrived_.num_by_others() - num_by_others) /
-                              static_cast<double>(arrived_.num_ticks() - num_ticks));
-    }
-    EXPECT_LE(fewest, 0.25) << "messages a tick that the own thread took";
 }
 
 // The rest of the own thread is what it costs that somebody takes and goes without a word.
