@@ -33,12 +33,12 @@ std::vector<client::Generate> growing_requests() {
         requests[i].set_ignore_eos(true);
         if (i % 2 == 0) requests[i].set_resumable_ms(10'000);
     }
-    client::Generate json = requests[1];
-    json.set_text("A list of numbers:");
-    json.set_ignore_eos(false);
-    json.mutable_sampling()->mutable_response_format()->set_json_schema(
+    client::Generate listed = requests[1];
+    listed.set_text("A list of numbers:");
+    listed.set_ignore_eos(false);
+    listed.mutable_sampling()->mutable_response_format()->set_json_schema(
         R"({"type": "array", "items": {"type": "integer"}, "minItems": 60, "maxItems": 90})");
-    requests.push_back(json);
+    requests.push_back(listed);
     client::Generate stopped = requests[0];
     stopped.set_text("It was a fine morning");
     stopped.add_stop("never to be found in it");
