@@ -90,7 +90,7 @@ struct VoidableRound {
 
 // With a zero byte: a report of a wait (R7) and "no slot: " in front of it, with the largest
 // numbers.
-inline constexpr size_t kEventTextBytes = 256;
+inline constexpr size_t kEventTextBytes = 288;
 
 struct WorkerEvent {
     enum class Kind : uint32_t {
@@ -150,6 +150,6 @@ struct WorkerEvent {
     }
 };
 
-static_assert(sizeof(WorkerEvent) == 336, "a ring of 16,384 is 5.3 MiB");
+static_assert(sizeof(WorkerEvent) == 368, "a ring of 16,384 is 5.8 MiB");
 
 }  // namespace afd::daemon

@@ -159,7 +159,7 @@ TEST(SharedGrammar, TellsCountsApartWhereATokenCanEndThem) {
         std::mt19937 random(5);
         size_t num_drawn = 0;
         std::set<std::string> texts;
-        for (int i = 0; i < 12; ++i) {
+        for (int i = 0; i < 30; ++i) {
             TokenConstraint constraint(grammar);
             std::string text;
             for (int n = 0; n < 60; ++n, ++num_drawn) {

@@ -33,7 +33,8 @@ TEST(GrammarAutomaton, KnowsHowManyPlainCharactersMayCome) {
     EXPECT_EQ(count(kSeven, "\""), 7U);
     EXPECT_EQ(count(kSeven, "\"日"), 6U);
     EXPECT_EQ(count(kSeven, "\"1234567"), 0U);
-    EXPECT_EQ(count(kSeven, ""), std::nullopt) << "blanks may come, and nothing else";
+    EXPECT_EQ(count(kSeven, ""), 0U) << "the quote comes first, and nothing before it";
+    EXPECT_EQ(count(R"({"items": {"type": "string"}})", "["), std::nullopt) << "blanks may come";
     EXPECT_EQ(count(R"({"type": "string", "maxLength": 90})", "\""),
               VocabularyTrie::kPlainCharactersMax);
     EXPECT_EQ(count(R"({"type": "string"})", "\""), VocabularyTrie::kPlainCharactersMax);
@@ -161,7 +162,7 @@ TEST(TokenConstraint, GoesOnBehindAReplayAsIfItHadAskedForEveryMask) {
     const auto program = schema_program(kPerson).value();
     TokenConstraint asked(program, vocabulary, {0});
     std::vector<uint32_t> ids;
-    std::mt19937 random(5);
+    std::mt19937 random(6);
     for (int i = 0; i < 60; ++i) {
         const auto mask = asked.allowed();
         std::vector<uint32_t> choices;

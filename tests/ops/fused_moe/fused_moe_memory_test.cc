@@ -254,7 +254,8 @@ TEST(MoePlan, AFractionOfTheRowsTakesAFractionOfTheBytes) {
 // Goal: the printed weights are those that a rank holds. Oracle: an expert without a gate has two
 // matrices of three; shared experts that the sender runs are none of a rank's.
 TEST(MoePlan, WeightsOfARankAreThoseThatItHolds) {
-    MoeLimits limits{.config = {.hidden = 1024, .num_experts = 8, .top_k = 2}, .intermediate = 512};
+    MoeLimits limits{.config = {.hidden = 1024, .num_experts = 8, .top_k = 2, .num_ranks = 1},
+                     .intermediate = 512};
     const size_t gated = rank_weight_bytes(limits).value();
     limits.config.activation = ExpertActivation::kReluSquared;
     EXPECT_EQ(3 * rank_weight_bytes(limits).value(), 2 * gated);

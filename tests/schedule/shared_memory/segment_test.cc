@@ -211,7 +211,7 @@ TEST_F(SegmentTest, SealedSaysWhatIsMissingWhenMemoryIsShort) {
     ASSERT_FALSE(segment.ok());
     EXPECT_EQ(segment.error().code, Code::kResourceExhausted);
     EXPECT_THAT(segment.error().message,
-                AllOf(HasSubstr(std::to_string(size_bytes) + " bytes of shared memory but "),
+                AllOf(HasSubstr(std::to_string(size_bytes) + " bytes of memory but "),
                       HasSubstr("are available")));
     EXPECT_FALSE(std::filesystem::is_symlink(path(name())));
 }
