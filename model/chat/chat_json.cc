@@ -59,7 +59,8 @@ Result<std::string> call_arguments(std::string_view text) {
 }
 
 Result<std::string> spaced_arguments(const ChatMessage& message, size_t index, size_t call) {
-    const std::string place = fmt::format("messages[{}].tool_calls[{}].arguments", index, call);
+    const std::string place =
+        fmt::format("messages[{}].tool_calls[{}].function.arguments", index, call);
     AFD_ASSIGN(const OrderedJson json,
                parse_ordered_json(message.tool_calls[call].arguments, place));
     if (json.is_object()) return spaced_text(json);

@@ -120,9 +120,10 @@ Result<> ChatmlTemplate::render_answer(const ChatMessage& message,
     }
     for (size_t i = 0; i < message.tool_calls.size(); ++i) {
         const ToolCall& call = message.tool_calls[i];
-        AFD_ASSIGN(const std::string arguments,
-                   spaced_json(call.arguments,
-                               fmt::format("messages[{}].tool_calls[{}].arguments", index, i)));
+        AFD_ASSIGN(
+            const std::string arguments,
+            spaced_json(call.arguments,
+                        fmt::format("messages[{}].tool_calls[{}].function.arguments", index, i)));
         if (i > 0 || !answer.content.empty()) prompt.text("\n");
         prompt.token("<tool_call>").text("\n{\"name\": \"").text(call.name);
         prompt.text("\", \"arguments\": ").text(arguments).text("}\n").token("</tool_call>");

@@ -238,7 +238,7 @@ TEST(ChatTemplate, ToolsWithoutAPlaceAndBadJsonAreRefused) {
               "tools[0] has no object \"function\"");
     EXPECT_EQ(
         chosen(kQwen25)->render({{user("Hi"), calling("", {{"1", "f", "x"}})}}).error().message,
-        "messages[1].tool_calls[0].arguments is not valid JSON");
+        "messages[1].tool_calls[0].function.arguments is not valid JSON");
 }
 
 TEST(ChatFiles, AreReadFromTheCheckpoint) {

@@ -105,7 +105,7 @@ TEST(HarmonyTools, BadToolsArgumentsAndResultsAreRefused) {
     };
     EXPECT_EQ(refusal({{user("Q")}, {"{"}}), "tools[0] is not valid JSON");
     EXPECT_EQ(refusal({{user("Q"), calling("", {{"1", "f", "[1]"}})}}),
-              "messages[1].tool_calls[0].arguments is no JSON object");
+              "messages[1].tool_calls[0].function.arguments is no JSON object");
     EXPECT_THAT(
         refusal({{user("Q"), assistant("A"), result("r")}}),
         HasSubstr("messages[2] is of a tool: in the chat template of this model (harmony)"));

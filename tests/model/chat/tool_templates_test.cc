@@ -399,10 +399,10 @@ TEST(ToolTemplates, BadToolsArgumentsAndResultsAreRefused) {
         };
         EXPECT_EQ(refusal({{user("Q")}, {"{"}}), "tools[0] is not valid JSON") << jinja;
         EXPECT_EQ(refusal({{user("Q"), calling("", {{"1", "f", "[1]"}})}}),
-                  "messages[1].tool_calls[0].arguments is no JSON object")
+                  "messages[1].tool_calls[0].function.arguments is no JSON object")
             << jinja;
         EXPECT_EQ(refusal({{user("Q"), calling("", {{"1", "f", "{}"}, {"2", "f", "x"}})}}),
-                  "messages[1].tool_calls[1].arguments is not valid JSON")
+                  "messages[1].tool_calls[1].function.arguments is not valid JSON")
             << jinja;
     }
     for (const Conversation& conversation :
