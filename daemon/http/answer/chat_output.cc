@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/http/answer/chat_output.h"
 
+#include <fmt/format.h>
+
 #include "daemon/http/message/json_text.h"
 
 namespace afd::daemon {
@@ -59,7 +61,7 @@ std::string ChatOutput::call_of(const model::ChatEvent& event, bool has_index) {
         call += ',';
     }
     call += R"("id":)";
-    append_json_string(id_ + '-' + std::to_string(num_calls_++), call);
+    append_json_string(fmt::format("{}{:06x}", id_, num_calls_++), call);
     call += R"(,"type":"function","function":{"name":)";
     append_json_string(event.name, call);
     call += R"(,"arguments":)";

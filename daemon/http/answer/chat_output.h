@@ -16,8 +16,8 @@ namespace afd::daemon {
 
 class ChatOutput {
   public:
-    // `id`: what the ids of tool calls begin with. `is_stream`: deltas, else a message.
-    // `ends_behind_call`: what comes behind the first call is not said.
+    // `id`: what the ids of tool calls begin with; six digits follow. `is_stream`: deltas, else a
+    // message. `ends_behind_call`: what comes behind the first call is not said.
     ChatOutput(const model::OutputSyntax& syntax,
                std::string id,
                bool is_stream,

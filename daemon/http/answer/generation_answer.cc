@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/http/answer/generation_answer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -59,6 +61,14 @@ std::vector<LogprobsText::Alternative> alternatives_of(const client::TopLogprobs
     return alternatives;
 }
 
+// What the ids of a choice's calls begin with. With the number of the call, they have 24 digits as
+// those of others do: clients that keep them in 40 characters, as OpenAI does, have room.
+std::string call_id(std::string_view answer_id, size_t choice) {
+    static_assert(GenerationCall::kChoicesMax <= 0x100, "two digits for a choice");
+    constexpr size_t kDrawn = 16;
+    return fmt::format("call_{}{:02x}", answer_id.substr(answer_id.find('-') + 1, kDrawn), choice);
+}
+
 std::string_view reason_of(const client::Finished& finished) {
     return finished.reason() == client::LENGTH ? "length" : "stop";
 }
@@ -81,9 +91,8 @@ GenerationAnswer::GenerationAnswer(GenerationCall call,
     for (size_t i = 0; i < num_open_; ++i) {
         Choice& choice = choices_.emplace_back(model, call_);
         if (!call_.is_chat) continue;
-        const std::string call_id =
-            "call_" + head.id.substr(head.id.find('-') + 1) + '-' + std::to_string(i);
-        choice.chat.emplace(call_.output, call_id, call_.is_stream, call_.ends_behind_call);
+        choice.chat.emplace(
+            call_.output, call_id(head.id, i), call_.is_stream, call_.ends_behind_call);
     }
 }
 
@@ -189,8 +198,10 @@ void GenerationAnswer::append_text(size_t index, std::string_view text, std::str
     }
     std::vector<std::string> deltas = choice.chat->append(text);
     if (!call_.is_stream) return;
-    // A token is an event, also where what it says waits to be told apart.
-    if (deltas.empty()) deltas.emplace_back(R"({"content":""})");
+    // What is told of each token has an event, also where what it says waits to be told apart.
+    const bool tells_tokens =
+        call_.has_logprobs || call_.return_token_ids || call_.continuous_usage;
+    if (deltas.empty() && tells_tokens) deltas.emplace_back(R"({"content":""})");
     for (const std::string& delta : deltas) append_event(index, R"(,"delta":)" + delta, events);
 }
 

@@ -5,9 +5,11 @@
 // Generates: one JSON object at the end, or server-sent events on the way. Pure: it knows neither
 // connection nor clock. The forms are those of the OpenAI API (docs/serving.md).
 //
-// Every Chunk with a token is one event, also where its text waits for the rest of a character, so
-// that who counts events counts tokens; the role of a chat comes in the same write as its first
-// one. Texts are whole UTF-8 characters, because those of Chunks are.
+// Of a text every Chunk with a token is one event, also where its text waits for the rest of a
+// character, so that who counts events counts tokens. A chat has an event where there is something
+// to say: of a token that says nothing yet only if its ids, log probabilities or usage are wanted.
+// Its role comes in the same write as its first token. Texts are whole UTF-8 characters, because
+// those of Chunks are. The same Responses are the same events.
 
 #include <cstdint>
 #include <optional>

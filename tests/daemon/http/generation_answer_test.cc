@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "proto/status.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
@@ -338,12 +339,69 @@ TEST_F(GenerationAnswerTest, ChatStreamsRoleTextAndCallsOfTools) {
     EXPECT_EQ(first[1]["choices"][0]["delta"], json::parse(R"({"content":"Hi"})"));
     EXPECT_EQ(first[1]["choices"][0]["token_ids"], json({97}));
     const std::vector<json> held = say(stream, token("<tool_", 98, -1));
-    ASSERT_EQ(held.size(), 1U) << "a token is an event";
+    ASSERT_EQ(held.size(), 1U) << "the id of a token has an event";
     EXPECT_EQ(held[0]["choices"][0]["delta"]["content"], "");
     say(stream, token("call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>", 99, -1));
     std::vector<json> end = say(stream, finished(client::STOP));
     EXPECT_EQ(end.back()["choices"][0]["delta"], json::object());
     EXPECT_EQ(end.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+// Goal: a token that says nothing yet costs a client of a chat no event, unless it has something of
+// its own to tell. Method: a mark in two parts, of which the first says nothing. Oracle: the number
+// of events.
+TEST_F(GenerationAnswerTest, ChatLeavesOutEventsThatSayNothing) {
+    const model::OutputSyntax syntax{model::ReasoningSyntax::kNone, model::ToolSyntax::kJson};
+    const GenerationCall plain{.is_chat = true, .output = syntax, .is_stream = true};
+    const auto num_events = [&](const GenerationCall& call) {
+        GenerationAnswer stream = answer(call);
+        say(stream, accepted({5}));
+        EXPECT_EQ(say(stream, token("<tool_", 97, -1)).size() - 1U,
+                  say(stream, token("", 98, -1)).size());
+        std::vector<json> rest = say(stream, token("box>", 99, -1));
+        EXPECT_EQ(rest.size(), 1U);
+        EXPECT_EQ(rest[0]["choices"][0]["delta"]["content"], "<tool_box>");
+        return say(stream, token("", 98, -1)).size();
+    };
+    EXPECT_EQ(num_events(plain), 0U);
+    GenerationCall call = plain;
+    call.include_usage = true;
+    EXPECT_EQ(num_events(call), 0U);
+    call.continuous_usage = true;
+    EXPECT_EQ(num_events(call), 1U);
+    call = plain;
+    call.has_logprobs = true;
+    EXPECT_EQ(num_events(call), 1U);
+    call = plain;
+    call.return_token_ids = true;
+    EXPECT_EQ(num_events(call), 1U);
+}
+
+// Goal: ids of calls fit where clients keep those of OpenAI, and differ. Method: two calls of each
+// of two choices, twice, as a stream that is resumed says them again.
+TEST_F(GenerationAnswerTest, IdsOfCallsAreShortAndTheirOwn) {
+    const std::string one = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    std::set<std::string> ids;
+    for (int round = 0; round < 2; ++round) {
+        GenerationCall call{
+            .is_chat = true, .output = {.tools = model::ToolSyntax::kJson}, .num_choices = 2};
+        call.prompts.resize(1);
+        GenerationAnswer whole(
+            std::move(call), model_, {.id = "chatcmpl-0123456789abcdef0123456789abcdef"});
+        for (size_t choice = 0; choice < 2; ++choice) {
+            say(whole, token(one + one, 97, -1), choice);
+            say(whole, finished(client::STOP), choice);
+        }
+        const json body = json::parse(whole.body());
+        for (const json& choice : body["choices"]) {
+            for (const json& told : choice["message"]["tool_calls"]) ids.insert(told["id"]);
+        }
+    }
+    EXPECT_THAT(ids,
+                ElementsAre("call_0123456789abcdef00000000",
+                            "call_0123456789abcdef00000001",
+                            "call_0123456789abcdef01000000",
+                            "call_0123456789abcdef01000001"));
 }
 
 TEST_F(GenerationAnswerTest, ChatIsOneMessage) {
