@@ -9,7 +9,7 @@
 #include "daemon/afdd/state_text.h"
 #include "daemon/config/own_host_name.h"
 #include "daemon/instance/file_budget.h"
-#include "daemon/instance/kv_memory.h"
+#include "daemon/instance/instance_memory.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/program/logging.h"
 #include "model/attention/attention_config.h"
@@ -59,7 +59,9 @@ ExitCode Afdd::run() {
     if (const auto done = crew_->place_experts(); !done.ok()) {
         return fail(ExitCode::kUsage, done.error());
     }
-    if (const auto done = check_kv_room(config_, setup_.model().config()); !done.ok()) {
+    const Result<InstanceMemory> memory = crew_->memory();
+    if (!memory.ok()) return fail(ExitCode::kUsage, memory.error());
+    if (const auto done = check_room_for(memory.value()); !done.ok()) {
         return fail(ExitCode::kSharedMemory, done.error());
     }
     if (const auto done = crew_->create_segments(); !done.ok()) {

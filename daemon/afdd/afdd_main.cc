@@ -27,7 +27,6 @@
 #include "daemon/options/command_line.h"
 #include "daemon/options/misspelt_variables.h"
 #include "daemon/options/resolved_config.h"
-#include "daemon/placement/host_plan.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
@@ -66,11 +65,12 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     ExitCode exit_code = ExitCode::kOk;
     const Result<InstanceNeeds> needs = needs_of(config, exit_code, Weights::kIfThere);
     if (!needs.ok()) return refuse(exit_code, needs.error());
-    if (!config.join.empty()) return ExitCode::kOk;
+    if (!needs.value().memory) return ExitCode::kOk;
     // Whether there is room is for the doctor to say: the configuration may be for another machine.
-    std::printf("# memory: KV caches take %llu MiB on this host, for %u attention workers\n",
-                static_cast<unsigned long long>(needs.value().kv_bytes >> 20),
-                HostPlan(config).num_workers(control::ATTENTION, ""));
+    const InstanceMemory& memory = *needs.value().memory;
+    std::printf("# memory: on this host %s, experts of the weight cache %llu MiB\n",
+                memory.private_text().c_str(),
+                static_cast<unsigned long long>(memory.mapped_expert_bytes >> 20));
     return ExitCode::kOk;
 }
 

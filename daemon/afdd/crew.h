@@ -34,6 +34,7 @@ class Crew {
     // Those of its layout, first.
     Result<> plan() { return layout_.plan(); }
     Result<> place_experts() { return layout_.place_experts(); }
+    Result<InstanceMemory> memory() const { return layout_.memory(); }
     Result<> create_segments() { return layout_.create_segments(); }
 
     // Makes a supervisor, which starts nothing yet. Again only when all processes of the one before

@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "daemon/instance/file_budget.h"
-#include "daemon/instance/kv_memory.h"
+#include "daemon/instance/instance_memory.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/options/resolved_config.h"
-#include "daemon/placement/host_plan.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
-#include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -51,7 +49,7 @@ Result<> Resizer::begin(const client::Resize& asked) {
     const bool is_same = num_attention == now.attention_workers && num_ffn == now.ffn_workers;
     std::unique_ptr<Crew> other;
     if (!is_same) {
-        AFD_TRY(check_room(config, asked.stop_first()));
+        AFD_TRY(check_files(config));
         other = std::make_unique<Crew>(loop_, crew_->layout().setup(), std::move(config));
         other->set_log_level(crew_->log_level());
         AFD_TRY(other->plan());
@@ -94,8 +92,7 @@ Result<> Resizer::check_possible() const {
     return {};
 }
 
-// What is certain not to be there. What else is missing the workers will tell.
-Result<> Resizer::check_room(const Config& config, bool stop_first) const {
+Result<> Resizer::check_files(const Config& config) const {
     const size_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
     const size_t num_files = num_workers * (kFilesOfPlace + kFilesOfProcess) + kFilesToSpare;
     if (const size_t num_free = num_free_descriptors(); num_free < num_files) {
@@ -104,17 +101,7 @@ Result<> Resizer::check_room(const Config& config, bool stop_first) const {
             "can be: raise the limit of open files (ulimit -n), or let fewer clients connect",
             with(num_files, num_workers, num_free));
     }
-    if (stop_first) return {};
-    const uint64_t num_bytes = kv_bytes_here(config, crew_->layout().setup().model().config());
-    const uint64_t num_available = schedule::available_memory_bytes();
-    if (num_bytes <= num_available) return {};
-    return resource_exhausted(
-        "the KV caches of {} attention workers take {} MiB beside those that serve, and {} MiB of "
-        "memory are available: with --stop-first those end before, and requests stand still "
-        "until the new ones are ready",
-        with(HostPlan(config).num_workers(control::ATTENTION, ""),
-             num_bytes >> 20,
-             num_available >> 20));
+    return {};
 }
 
 Result<> Resizer::check_idle() const {
@@ -150,7 +137,17 @@ std::string Resizer::text() const {
 // On the thread.
 Result<> Resizer::lay() {
     AFD_TRY(other_->place_experts());
+    if (!stop_first_) AFD_TRY(check_room());
     return other_->create_segments();
+}
+
+// What is certain not to be there. What else is missing the workers will tell.
+Result<> Resizer::check_room() const {
+    AFD_ASSIGN(const InstanceMemory memory, other_->memory());
+    return check_room_for(memory,
+                          " beside those that serve",
+                          "with --stop-first those end before, and requests stand still until the "
+                          "new ones are ready");
 }
 
 void Resizer::on_laid() {

@@ -93,7 +93,8 @@ class Resizer final : private AttentionListener, private InstanceListener {
     };
 
     Result<> check_possible() const;
-    Result<> check_room(const Config& config, bool stop_first) const;
+    Result<> check_files(const Config& config) const;
+    Result<> check_room() const;
     Result<> lay();
     void on_laid();
     Result<> start_other();

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/instance_geometry.h"
@@ -11,12 +12,9 @@
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/expert_plan.h"
 #include "daemon/instance/file_budget.h"
-#include "daemon/instance/kv_memory.h"
-#include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
-#include "schedule/shared_memory/instance_segments.h"
 #include "schedule/ucx/private_memory.h"
 
 namespace afd::daemon {
@@ -98,30 +96,30 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
         finding.remedy = "windows are memory files: allow the call in the sandbox's system calls";
         return finding;
     }
-    if (needs.shm_bytes == 0) {
+    if (!needs.memory) {
         finding.text += fmt::format(
             "; {}; what is needed depends on {}",
             available_text(facts.memory_bytes),
             needs.is_share_unknown ? "the workers that this host gets" : "the model: give --model");
         return finding;
     }
-    const std::string windows =
-        needs.window_bytes > 0 ? " and windows " + mib(needs.window_bytes) : "";
+    const uint64_t segment_bytes = needs.memory->segment_bytes;
+    const uint64_t window_bytes = needs.memory->window_bytes;
+    const std::string windows = window_bytes > 0 ? " and windows " + mib(window_bytes) : "";
     finding.text += fmt::format("; segments take {}{}, of {}",
-                                mib(needs.shm_bytes),
+                                mib(segment_bytes),
                                 windows,
                                 available_text(facts.memory_bytes));
     if (needs.two_phase_bytes > 0) {
         finding.text += ", long prompts up to " + mib(needs.two_phase_bytes) + " more";
     }
-    const uint64_t start_bytes = needs.shm_bytes + needs.window_bytes;
+    const uint64_t start_bytes = segment_bytes + window_bytes;
     if (facts.memory_bytes < start_bytes) {
         finding.level = Level::kFailed;
         finding.remedy =
             "fewer or smaller micro_batches, or more memory (MemoryMax of a service "
             "counts it, too)";
-        if (needs.window_bytes > 0)
-            finding.remedy = "fewer workers, on more hosts; " + finding.remedy;
+        if (window_bytes > 0) finding.remedy = "fewer workers, on more hosts; " + finding.remedy;
     } else if (facts.memory_bytes < start_bytes + needs.two_phase_bytes) {
         finding.level = Level::kWarning;
         finding.remedy =
@@ -133,17 +131,22 @@ Finding examine_shm(const MachineFacts& facts, const InstanceNeeds& needs) {
 
 Finding examine_memory(const MachineFacts& facts, const InstanceNeeds& needs) {
     Finding finding{"memory", Level::kOk, available_text(facts.memory_bytes), ""};
-    if (needs.weight_bytes == 0) return finding;
-    finding.text += fmt::format("; the model's files have {}", mib(needs.weight_bytes));
-    if (needs.kv_bytes > 0) finding.text += fmt::format(", KV caches take {}", mib(needs.kv_bytes));
-    if (facts.memory_bytes < needs.kv_bytes) {
+    if (!needs.memory) return finding;
+    const uint64_t private_bytes = needs.memory->private_bytes();
+    const uint64_t mapped_bytes = needs.memory->mapped_expert_bytes;
+    finding.text +=
+        fmt::format("; workers need {} ({})", mib(private_bytes), needs.memory->private_text());
+    if (mapped_bytes > 0) {
+        finding.text += fmt::format(" and map {} of experts", mib(mapped_bytes));
+    }
+    if (facts.memory_bytes < private_bytes) {
         finding.level = Level::kFailed;
-        finding.remedy = "lower kv_tokens or attention_workers, or choose a smaller kv_dtype";
-    } else if (facts.memory_bytes - needs.kv_bytes < needs.weight_bytes) {
+        finding.remedy = needs.memory->remedy();
+    } else if (facts.memory_bytes - private_bytes < mapped_bytes) {
         finding.level = Level::kWarning;
         finding.remedy =
-            "weights that do not fit beside the KV caches are read from disk again and again: a "
-            "smaller or quantised model (afd-quantize), lower kv_tokens, or more memory";
+            "experts that do not fit beside that are read from disk again and again: " +
+            needs.memory->remedy();
     }
     return finding;
 }
@@ -234,7 +237,7 @@ Result<schedule::WindowLayout> layout_of(const Config& config,
 
 struct KnownModel {
     model::ModelConfig config;
-    uint64_t weight_bytes = 0;
+    std::optional<model::ModelFiles> files;  // Nothing: the weights are not there.
 };
 
 Result<KnownModel> look_at_model(const Config& config, Weights weights) {
@@ -242,12 +245,32 @@ Result<KnownModel> look_at_model(const Config& config, Weights weights) {
     if (weights == Weights::kIfThere && !has_weights(config.model)) {
         AFD_ASSIGN(known.config, model::load_model_config(config.model, config.kv_dtype));
     } else {
-        AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(config.model, config.kv_dtype));
-        known.config = files.config();
-        known.weight_bytes = files.tensors().total_bytes();
+        AFD_ASSIGN(known.files, model::ModelFiles::open(config.model, config.kv_dtype));
+        known.config = known.files->config();
     }
     known.config.residual = config.residual;
     return known;
+}
+
+Result<InstanceMemory> memory_of(const Config& config,
+                                 const CpuPlan& cpus,
+                                 const KnownModel& known,
+                                 ops::NumericClass numeric_class) {
+    std::optional<schedule::ExpertPlacement> placement;
+    if (config.num_ffn_workers() > 0) {
+        AFD_TRY(check_scheduler(config));
+        AFD_ASSIGN(placement, plan_experts(config, known.config));
+    }
+    AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, known.config));
+    if (config.transport == Transport::kUcx && config.num_ffn_workers() > 0) {
+        AFD_TRY(schedule::check_publication_bytes(layout));
+    }
+    return memory_here(config,
+                       {.model = known.config,
+                        .files = known.files ? &*known.files : nullptr,
+                        .numeric_class = numeric_class,
+                        .placement = placement ? &*placement : nullptr,
+                        .layout = layout});
 }
 
 // Of the workers that run here. What others have is theirs to plan.
@@ -271,13 +294,14 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code, Weight
     exit_code = ExitCode::kUsage;
     InstanceNeeds needs;
     const auto wanted = ops::parse_numeric_class(config.numeric_class);
-    needs.numeric_class = std::string(ops::name_of(wanted.value_or(ops::best_numeric_class())));
+    const ops::NumericClass numeric_class = wanted.value_or(ops::best_numeric_class());
+    needs.numeric_class = std::string(ops::name_of(numeric_class));
     if (wanted && !ops::supported(*wanted)) {
         return Error{
             Code::kInvalidArgument,
             fmt::format("numeric_class = {}: this processor cannot run it", config.numeric_class)};
     }
-    needs.is_emulated = !ops::is_native(wanted.value_or(ops::best_numeric_class()));
+    needs.is_emulated = !ops::is_native(numeric_class);
     needs.is_share_unknown = !config.join.empty();
     CpuPlan cpus;
     if (!needs.is_share_unknown) {
@@ -292,18 +316,10 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code, Weight
     exit_code = ExitCode::kModel;
     AFD_ASSIGN(KnownModel known, look_at_model(config, weights));
     exit_code = ExitCode::kUsage;
-    needs.weight_bytes = known.weight_bytes;
     // Of a host that joins, what the experts are like is for the afdd that leads to say.
     if (needs.is_share_unknown) return needs;
     AFD_TRY(model::set_int4_rows(config.int4_rows, known.config.quantisation));
-    AFD_TRY(check_experts(config, known.config));
-    needs.kv_bytes = kv_bytes_here(config, known.config);
-    AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, known.config));
-    if (config.transport == Transport::kUcx && config.num_ffn_workers() > 0) {
-        AFD_TRY(schedule::check_publication_bytes(layout));
-    }
-    needs.shm_bytes = schedule::InstanceSegments::total_bytes(layout, windows_of(config.transport));
-    needs.window_bytes = window_bytes_here(config, layout);
+    AFD_ASSIGN(needs.memory, memory_of(config, cpus, known, numeric_class));
     if (config.two_phase()) needs.two_phase_bytes = config.two_phase_memory_max;
     return needs;
 }

@@ -5,12 +5,14 @@
 // it. Starts nothing and takes nothing: it may be asked beside a running afdd.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/config/config.h"
 #include "daemon/doctor/finding.h"
 #include "daemon/doctor/machine_facts.h"
+#include "daemon/instance/instance_memory.h"
 #include "daemon/program/exit_codes.h"
 #include "proto/status.h"
 
@@ -20,17 +22,14 @@ namespace afd::daemon {
 struct InstanceNeeds {
     std::string numeric_class;  // That would be taken;
     bool is_emulated = false;   // with other instructions than its own.
-    // Of a host that joins: which workers it gets is for the afdd that leads to say. Then threads
-    // and segments are 0.
+    // Of a host that joins: which workers it gets is for the afdd that leads to say. Then there
+    // are no threads, and the memory is unknown.
     bool is_share_unknown = false;
     uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
     uint32_t num_workers = 0;      // That afdd has places for.
     uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
-    uint64_t shm_bytes = 0;        // 0: unknown, as there is no model.
-    uint64_t window_bytes = 0;     // Of windows that are no segments (transport = ucx).
-    uint64_t two_phase_bytes = 0;  // Beyond that, for long prompts.
-    uint64_t weight_bytes = 0;     // Of the model's files; 0: unknown.
-    uint64_t kv_bytes = 0;         // Of the KV caches of this host's attention workers; likewise.
+    std::optional<InstanceMemory> memory;  // Nothing: unknown, as there is no model.
+    uint64_t two_phase_bytes = 0;          // Beyond that, for long prompts.
 };
 
 // A checkpoint may be judged by its config.json before it is downloaded; one of which something is

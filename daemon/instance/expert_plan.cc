@@ -31,11 +31,4 @@ Result<std::string> check_scheduler(const Config& config) {
     return ask_scheduler_name(config.ffn_scheduler);
 }
 
-Result<> check_experts(const Config& config, const model::ModelConfig& model) {
-    if (config.num_ffn_workers() == 0) return {};
-    AFD_TRY(check_scheduler(config));
-    AFD_TRY(plan_experts(config, model));
-    return {};
-}
-
 }  // namespace afd::daemon

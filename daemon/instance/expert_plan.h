@@ -27,7 +27,4 @@ Result<schedule::ExpertPlacement> plan_experts(const Config& config,
 // ask_scheduler_name().
 Result<std::string> check_scheduler(const Config& config);
 
-// Whether afdd would get through both. Errors: theirs.
-Result<> check_experts(const Config& config, const model::ModelConfig& model);
-
 }  // namespace afd::daemon

@@ -46,11 +46,27 @@ Result<> InstanceLayout::place_experts() {
     return {};
 }
 
+Result<schedule::WindowLayout> InstanceLayout::window_layout() const {
+    AFD_ASSIGN(const schedule::Geometry geometry,
+               make_geometry(setup_.model().config(),
+                             instance_geometry(config_, cpus_, identity_.row_dtype)));
+    return schedule::WindowLayout::compute(geometry);
+}
+
+Result<InstanceMemory> InstanceLayout::memory() const {
+    AFD_ASSIGN(const schedule::WindowLayout layout, window_layout());
+    return memory_here(config_,
+                       {.model = setup_.model().config(),
+                        .files = &setup_.model(),
+                        .numeric_class = setup_.numeric_class(),
+                        .placement = placement_ ? &*placement_ : nullptr,
+                        .layout = layout});
+}
+
 Result<> InstanceLayout::create_segments() {
     const model::ModelConfig& model = setup_.model().config();
-    AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(model, instance_geometry(config_, cpus_, identity_.row_dtype)));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    AFD_ASSIGN(const schedule::WindowLayout layout, window_layout());
+    const schedule::Geometry& geometry = layout.geometry;
     AFD_TRY(check_window_room(config_, layout));
     const schedule::Windows windows = windows_of(config_.transport);
     AFD_ASSIGN(schedule::InstanceSegments segments,

@@ -19,6 +19,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
+#include "daemon/instance/instance_memory.h"
 #include "daemon/instance/instance_setup.h"
 #include "daemon/placement/host_plan.h"
 #include "daemon/supervisor/service_state.h"
@@ -45,6 +46,9 @@ class InstanceLayout {
     // Cost: that of reading the files and asking the libraries that the user has named.
     // Errors: those of plan_placement() and ask_scheduler_name(), for the user to mend.
     Result<> place_experts();
+    // What the workers of this host will take. After place_experts(), on the same thread.
+    // Errors: kInvalidArgument: the configuration.
+    Result<InstanceMemory> memory() const;
     // Cost: that of clearing the memory.
     // Errors: kInvalidArgument: the configuration; else shared memory.
     Result<> create_segments();
@@ -73,6 +77,8 @@ class InstanceLayout {
     TwoPhaseSegments& two_phase_segments() { return *two_phase_segments_; }
 
   private:
+    Result<schedule::WindowLayout> window_layout() const;
+
     const InstanceSetup& setup_;
     const Config config_;
     const HostPlan hosts_;

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "model/safetensors/file_error.h"
 
@@ -57,6 +59,17 @@ Result<WeightCache> WeightCache::open(const std::string& directory) {
     AFD_TRY(check_private(directory));
     cache.directory_ = directory;
     return cache;
+}
+
+bool WeightCache::is_usable(const std::string& directory) {
+    std::error_code error;
+    std::filesystem::path made_in(directory);
+    if (directory.empty()) return false;
+    if (std::filesystem::exists(made_in, error)) return check_private(directory).ok();
+    while (made_in.has_relative_path() && !std::filesystem::exists(made_in, error)) {
+        made_in = made_in.parent_path();
+    }
+    return ::access(made_in.empty() ? "." : made_in.c_str(), W_OK | X_OK) == 0;
 }
 
 Result<std::string> WeightCache::folder(const std::string& name) const {

@@ -38,6 +38,9 @@ class WeightCache {
     // kInvalidArgument (not a directory), and the others of file_error_code().
     static Result<WeightCache> open(const std::string& directory);
 
+    // Whether open() would succeed with a directory. Creates nothing.
+    static bool is_usable(const std::string& directory);
+
     bool is_on() const { return !directory_.empty(); }
     const std::string& directory() const { return directory_; }
 

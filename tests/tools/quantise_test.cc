@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "model/decoder/expert_weights.h"
+#include "model/decoder/serving_memory.h"
 #include "model/family/model_files.h"
 #include "tests/file_size_limit.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
@@ -31,7 +32,6 @@
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/result_files.h"
-#include "tools/afd-quantize/serving_memory.h"
 #include "tools/afd-quantize/streamed_decoder.h"
 #include "tools/afd-quantize/text_sample.h"
 
@@ -361,7 +361,7 @@ TEST(QuantisePlan, KnowsTheSizesBefore) {
         EXPECT_EQ(fs::file_size(target.path("model/" + plan.shard_name(shard))),
                   plan.shard_bytes(shard));
     }
-    const ServingMemory planned = serving_memory(files, kSmoothInt8);
+    const model::ServingMemory planned = model::serving_memory(files, kSmoothInt8);
     const auto loaded = model::load_experts(made,
                                             model::all_expert_slots(made.config()),
                                             3 * model::experts_per_layer(made.config()),
@@ -376,7 +376,7 @@ TEST(QuantisePlan, KnowsTheSizesBefore) {
     EXPECT_EQ(planned.experts, packed);
     EXPECT_EQ(planned.kv_bytes_per_token, 3u * (32 + 8) * 2);
     // Attention in int8 takes less than in bf16.
-    EXPECT_LT(planned.attention, serving_memory(files, {}).attention);
+    EXPECT_LT(planned.attention, model::serving_memory(files, {}).attention);
 }
 
 // Goal: what is written of as many tensors as the largest models have takes seconds; a look through
@@ -408,21 +408,6 @@ TEST(QuantisePlan, TellsOfManyTensorsInSeconds) {
     ASSERT_EQ(parsed["weight_map"].size(), kTensors);
     EXPECT_EQ(parsed["weight_map"][places.front().name], "model-00001.safetensors");
     EXPECT_EQ(parsed["weight_map"][places.back().name], "model-00002.safetensors");
-}
-
-// Three parts in bf16 each, where one was (model/checkpoint/router_tensors.h).
-TEST(ServingMemory, CountsThePartsOfAGate) {
-    const test::TemporaryDirectory source;
-    model::CheckpointBuilder builder(model::small_config());
-    builder.write(source.path());
-    const auto plain = model::ModelFiles::open(source.path()).value();
-    const uint64_t before = serving_memory(plain, {}).attention;
-    const char* const gate = "model.layers.1.mlp.gate.weight";
-    const size_t size = builder.tensor(gate).size();
-    builder.store_as_f32(gate, std::vector<float>(size, 0.1f));
-    builder.write(source.path());
-    const auto wide = model::ModelFiles::open(source.path()).value();
-    EXPECT_EQ(serving_memory(wide, {}).attention, before + 2 * 2 * size);
 }
 
 }  // namespace

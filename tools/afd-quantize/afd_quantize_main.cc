@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "model/decoder/attention_half.h"
+#include "model/decoder/serving_memory.h"
 #include "model/family/model_files.h"
 #include "model/safetensors/whole_file.h"
 #include "model/tokenizer/tokenizer.h"
@@ -32,7 +33,6 @@
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
-#include "tools/afd-quantize/serving_memory.h"
 #include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
@@ -231,7 +231,7 @@ void print_perplexities(const Perplexity& before,
 
 Result<> dry_run(const model::ModelFiles& files, const model::QuantisationConfig& wanted) {
     AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
-    const ServingMemory memory = serving_memory(files, plan.formats());
+    const model::ServingMemory memory = model::serving_memory(files, plan.formats());
     fmt::print("{}: {}, {} of weights\n",
                files.directory(),
                model::describe(files.config().quantisation),

@@ -14,13 +14,13 @@
 #include "model/checkpoint/norm_tensors.h"
 #include "model/checkpoint/tensor_names.h"
 #include "model/decoder/expert_weights.h"
+#include "model/decoder/serving_memory.h"
 #include "ops/experts/combine.h"
 #include "ops/format/packed_shape.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/workspace.h"
 #include "proto/failure.h"
 #include "tools/afd-quantize/residual_rows.h"
-#include "tools/afd-quantize/serving_memory.h"
 
 namespace afd {
 namespace {
@@ -212,7 +212,7 @@ Result<> StreamedDecoder::experts(uint32_t layer) {
         uint32_t last = first;
         uint64_t bytes = 0;
         while (last < num_experts) {
-            bytes += packed_expert_bytes(config_, layer, last, numeric_class_);
+            bytes += model::packed_expert_bytes(config_, layer, last, numeric_class_);
             if (last > first && bytes > limits_.expert_bytes) break;
             ++last;
         }

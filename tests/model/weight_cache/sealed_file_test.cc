@@ -277,9 +277,12 @@ TEST(FileLock, OneHolderAtATime) {
 TEST(WeightCache, MakesItsDirectoriesPrivate) {
     const test::TemporaryDirectory directory;
     const std::string path = directory.path() + "/some/where/afd";
+    EXPECT_TRUE(WeightCache::is_usable(path));
+    EXPECT_FALSE(fs::exists(directory.path() + "/some")) << "only looked at";
     const auto cache = WeightCache::open(path);
     ASSERT_TRUE(cache.ok()) << cache.error().message;
     EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
+    EXPECT_TRUE(WeightCache::is_usable(path));
     const auto folder = cache.value().folder("model");
     ASSERT_TRUE(folder.ok());
     EXPECT_EQ(folder.value(), path + "/model");
@@ -294,6 +297,7 @@ TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
     ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
     const auto cache = WeightCache::open(path);
     ASSERT_FALSE(cache.ok());
+    EXPECT_FALSE(WeightCache::is_usable(path));
     EXPECT_EQ(cache.error().code, Code::kPermissionDenied);
     EXPECT_THAT(cache.error().message,
                 AllOf(HasSubstr("writable for others"), HasSubstr("chmod 700")));
@@ -301,6 +305,9 @@ TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
     EXPECT_THAT(WeightCache::open(file).error().message, HasSubstr("not a directory"));
     EXPECT_THAT(WeightCache::open(file + "/below").error().message,
                 HasSubstr("set weight_cache to"));
+    for (const std::string& wrong : {file, file + "/below", std::string()}) {
+        EXPECT_FALSE(WeightCache::is_usable(wrong)) << wrong;
+    }
 }
 
 TEST(WeightCache, DefaultDirectoryFollowsTheEnvironment) {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/instance/instance_memory.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "daemon/config/instance_geometry.h"
+#include "daemon/instance/window_memory.h"
+#include "daemon/placement/host_plan.h"
+#include "model/attention/attention_config.h"
+#include "model/attention/layer_windows.h"
+#include "model/checkpoint/expert_tensors.h"
+#include "model/decoder/attention_half.h"
+#include "model/decoder/expert_weights.h"
+#include "model/decoder/serving_memory.h"
+#include "model/weight_cache/weight_cache.h"
+#include "proto/failure.h"
+#include "schedule/shared_memory/instance_segments.h"
+#include "schedule/shared_memory/memory_room.h"
+
+namespace afd::daemon {
+namespace {
+
+bool keeps_weights(const Config& config) {
+    if (config.weight_cache == "off") return false;
+    return model::WeightCache::is_usable(config.weight_cache == "auto"
+                                             ? model::default_weight_cache_directory()
+                                             : config.weight_cache);
+}
+
+uint64_t kv_bytes_per_worker(const Config& config, const model::ModelConfig& model) {
+    const model::KvShape shape = model::kv_shape(model);
+    const uint64_t bytes_per_token = shape.bytes_per_token();
+    const auto windows = model::LayerWindows::of(model);
+    if (windows.window == 0) return config.kv_tokens * bytes_per_token;
+    const uint64_t windowed = windows.num_windowed() * shape.layer_bytes_per_token;
+    const uint64_t num_windowed_tokens =
+        windows.room(model, config.kv_tokens, static_cast<uint32_t>(config.max_sequences))
+            .num_tokens;
+    return config.kv_tokens * (bytes_per_token - windowed) + num_windowed_tokens * windowed;
+}
+
+uint64_t attention_bytes_per_worker(const MemorySources& sources) {
+    if (sources.files == nullptr) return 0;
+    const model::ServingMemory memory =
+        model::serving_memory(*sources.files, sources.model.quantisation);
+    return memory.attention - memory.routers;
+}
+
+// Adds up the experts of workers: each worker's own, and each expert once.
+class ExpertSum {
+  public:
+    ExpertSum(const model::ModelConfig& model, ops::NumericClass numeric_class)
+        : model_(model),
+          numeric_class_(numeric_class),
+          per_layer_(std::max<size_t>(1, model::experts_per_layer(model))),
+          bytes_of_(model.num_layers * per_layer_) {}
+
+    // One more worker has the expert; logical.
+    void add(uint32_t layer, uint32_t expert) {
+        uint64_t& bytes = bytes_of_[layer * per_layer_ + expert];
+        if (bytes == 0) {
+            bytes = model::packed_expert_bytes(model_, layer, expert, numeric_class_);
+            of_each_once_ += bytes;
+        }
+        of_workers_ += bytes;
+    }
+    uint64_t of_workers() const { return of_workers_; }
+    uint64_t of_each_once() const { return of_each_once_; }
+
+  private:
+    const model::ModelConfig& model_;
+    ops::NumericClass numeric_class_;
+    size_t per_layer_;
+    std::vector<uint64_t> bytes_of_;  // 0: nobody has it.
+    uint64_t of_workers_ = 0;
+    uint64_t of_each_once_ = 0;
+};
+
+void add_experts_of_attention(const Config& config,
+                              const model::ModelConfig& model,
+                              ExpertSum& experts) {
+    const bool has_shared_stage =
+        config.shared_experts == SharedExperts::kAttention && model.num_shared_slots() > 0;
+    for (uint32_t layer = 0; layer < model.num_layers; ++layer) {
+        if (config.colocated()) {
+            const uint32_t num_experts = model::num_layer_experts(model, layer);
+            for (uint32_t expert = 0; expert < num_experts; ++expert) experts.add(layer, expert);
+        } else if (has_shared_stage && model.is_moe_layer(layer)) {
+            experts.add(layer, model.num_experts);
+        }
+    }
+}
+
+ExpertSum experts_here(const Config& config, const MemorySources& sources) {
+    const HostPlan plan(config);
+    ExpertSum experts(sources.model, sources.numeric_class);
+    for (uint32_t i = 0; i < plan.num_workers(control::ATTENTION, ""); ++i) {
+        add_experts_of_attention(config, sources.model, experts);
+    }
+    for (uint32_t rank = 0; rank < config.num_ffn_workers(); ++rank) {
+        if (sources.placement == nullptr || !plan.host_of(control::FFN, rank).empty()) continue;
+        for (const schedule::HeldExpert& held : sources.placement->held_experts(rank)) {
+            experts.add(held.layer_id, held.expert);
+        }
+    }
+    return experts;
+}
+
+}  // namespace
+
+std::string InstanceMemory::private_text() const {
+    const std::string workers = fmt::format(
+        "{} attention worker{}", num_attention_workers, num_attention_workers == 1 ? "" : "s");
+    std::string text;
+    const auto add = [&](const std::string& what, uint64_t bytes) {
+        if (bytes == 0) return;
+        text += fmt::format("{}{} {} MiB", text.empty() ? "" : ", ", what, bytes >> 20);
+    };
+    add("weights of " + workers, attention_bytes);
+    add("KV caches of " + workers, kv_bytes);
+    add("segments", segment_bytes);
+    add("windows", window_bytes);
+    add("experts without a weight cache", private_expert_bytes);
+    return text;
+}
+
+std::string InstanceMemory::remedy() const {
+    std::string text;
+    if (private_expert_bytes > 0) text = "let workers share their experts (weight_cache), ";
+    if (num_attention_workers > 0) {
+        text += "lower attention_workers or kv_tokens, choose a smaller kv_dtype, ";
+    }
+    return text + "take a smaller or quantised model (afd-quantize), or run workers on more hosts";
+}
+
+InstanceMemory memory_here(const Config& config, const MemorySources& sources) {
+    InstanceMemory memory;
+    memory.num_attention_workers = HostPlan(config).num_workers(control::ATTENTION, "");
+    if (memory.num_attention_workers > 0) {
+        memory.attention_bytes = memory.num_attention_workers * attention_bytes_per_worker(sources);
+        memory.kv_bytes = memory.num_attention_workers * kv_bytes_per_worker(config, sources.model);
+    }
+    memory.segment_bytes =
+        schedule::InstanceSegments::total_bytes(sources.layout, windows_of(config.transport));
+    memory.window_bytes = window_bytes_here(config, sources.layout);
+    const ExpertSum experts = experts_here(config, sources);
+    if (keeps_weights(config)) {
+        memory.mapped_expert_bytes = experts.of_each_once();
+    } else {
+        memory.private_expert_bytes = experts.of_workers();
+    }
+    return memory;
+}
+
+Result<> check_room_for(const InstanceMemory& memory,
+                        const std::string& others,
+                        const std::string& remedy) {
+    const uint64_t num_bytes = memory.private_bytes();
+    const uint64_t num_available = schedule::available_memory_bytes();
+    if (num_bytes <= num_available) return {};
+    return resource_exhausted(
+        "the workers of this host need {} MiB of memory{} ({}), and {} MiB are available: {}",
+        with(num_bytes >> 20,
+             others,
+             memory.private_text(),
+             num_available >> 20,
+             remedy.empty() ? memory.remedy() : remedy));
+}
+
+}  // namespace afd::daemon

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the workers of a host take of memory. The oracle of the weights is serving_memory(), what
+// afd-quantize --dry-run prints, whose own is what is loaded (tests/tools/quantise_test.cc).
+
+#include "daemon/instance/instance_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "daemon/config/instance_geometry.h"
+#include "daemon/instance/configured_welcome.h"
+#include "daemon/instance/expert_plan.h"
+#include "model/decoder/serving_memory.h"
+#include "schedule/shared_memory/instance_segments.h"
+#include "tests/model/checkpoint/checkpoint_builder.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class InstanceMemoryTest : public ::testing::Test {
+  protected:
+    InstanceMemoryTest() {
+        model::CheckpointBuilder(model::small_config()).write(directory_.path());
+        files_ = model::ModelFiles::open(directory_.path()).value();
+        config_.attention_workers = 3;
+        config_.ffn_workers = 2;
+        config_.micro_batches = 2;
+        config_.micro_batch_size = 8;
+        config_.kv_tokens = 640;
+        config_.max_sequences = 4;
+        config_.expert_placement = "round_robin";
+        config_.replica_choice = "session";
+        config_.weight_cache = directory_.path("cache");
+    }
+
+    const model::ModelConfig& model() const { return files_->config(); }
+    model::ServingMemory serving() const {
+        return model::serving_memory(*files_, model().quantisation);
+    }
+
+    InstanceMemory memory() {
+        const CpuPlan cpus;
+        const auto geometry =
+            make_geometry(model(), instance_geometry(config_, cpus, schedule::RowDtype::kBf16));
+        EXPECT_TRUE(geometry.ok()) << geometry.error().message;
+        layout_ = schedule::WindowLayout::compute(geometry.value()).value();
+        std::optional<schedule::ExpertPlacement> placement;
+        if (config_.num_ffn_workers() > 0) placement = plan_experts(config_, model()).value();
+        return memory_here(config_,
+                           {.model = model(),
+                            .files = has_weights_ ? &*files_ : nullptr,
+                            .numeric_class = ops::best_numeric_class(),
+                            .placement = placement ? &*placement : nullptr,
+                            .layout = layout_});
+    }
+
+    // The MLPs of dense layers and the shared experts, which every FFN worker has.
+    uint64_t replicated_bytes() const {
+        uint64_t bytes = 0;
+        for (uint32_t layer = 0; layer < model().num_layers; ++layer) {
+            const uint32_t expert = model().is_moe_layer(layer) ? model().num_experts : 0;
+            bytes += model::packed_expert_bytes(model(), layer, expert, ops::best_numeric_class());
+        }
+        return bytes;
+    }
+
+    const test::TemporaryDirectory directory_;
+    std::optional<model::ModelFiles> files_;
+    bool has_weights_ = true;
+    Config config_;
+    schedule::WindowLayout layout_;
+};
+
+TEST_F(InstanceMemoryTest, CountsWhatEachWorkerHasAndWhatTheyShare) {
+    const InstanceMemory all = memory();
+    EXPECT_EQ(all.num_attention_workers, 3u);
+    EXPECT_EQ(all.attention_bytes, 3 * (serving().attention - serving().routers));
+    EXPECT_GT(all.attention_bytes, 0u);
+    EXPECT_EQ(all.kv_bytes, 3 * 640 * serving().kv_bytes_per_token);
+    EXPECT_EQ(all.segment_bytes,
+              schedule::InstanceSegments::total_bytes(layout_, schedule::Windows::kShared));
+    EXPECT_EQ(all.window_bytes, 0u);
+    EXPECT_EQ(all.mapped_expert_bytes, serving().experts) << "however many workers map them";
+    EXPECT_EQ(all.private_expert_bytes, 0u);
+    EXPECT_EQ(all.private_bytes(), all.attention_bytes + all.kv_bytes + all.segment_bytes);
+    has_weights_ = false;
+    EXPECT_EQ(memory().attention_bytes, 0u) << "not known before the weights are there";
+    EXPECT_EQ(memory().mapped_expert_bytes, serving().experts);
+}
+
+// Goal: without a weight cache that can be used each worker has experts of its own. Oracle: its
+// share, and what every worker has.
+TEST_F(InstanceMemoryTest, CountsPrivateExpertsOfEachWorker) {
+    const uint64_t two_workers = serving().experts + replicated_bytes();
+    config_.weight_cache = "off";
+    EXPECT_EQ(memory().private_expert_bytes, two_workers);
+    EXPECT_EQ(memory().mapped_expert_bytes, 0u);
+    EXPECT_THAT(memory().private_text(), HasSubstr("experts without a weight cache "));
+    EXPECT_THAT(memory().remedy(), HasSubstr("weight_cache"));
+    config_.weight_cache = directory_.write("file", "no directory");
+    EXPECT_EQ(memory().private_expert_bytes, two_workers);
+    config_.weight_cache = "off";
+    config_.topology = Topology::kColocated;
+    EXPECT_EQ(memory().private_expert_bytes, 3 * serving().experts);
+    config_.topology = Topology::kDisaggregated;
+    config_.ffn_workers = 1;
+    config_.shared_experts = SharedExperts::kAttention;
+    const uint64_t dense = model::packed_expert_bytes(model(), 0, 0, ops::best_numeric_class());
+    EXPECT_EQ(memory().private_expert_bytes, serving().experts + 2 * (replicated_bytes() - dense))
+        << "shared experts of three attention workers instead of one FFN worker";
+}
+
+// Goal: what runs on other hosts is theirs. Oracle: the part of each role.
+TEST_F(InstanceMemoryTest, CountsTheWorkersOfThisHost) {
+    const InstanceMemory all = memory();
+    config_.ffn_hosts = "a,b";
+    const InstanceMemory no_ffn = memory();
+    EXPECT_EQ(no_ffn.attention_bytes, all.attention_bytes);
+    EXPECT_EQ(no_ffn.mapped_expert_bytes, 0u);
+    EXPECT_EQ(no_ffn.private_expert_bytes, 0u);
+    config_.ffn_hosts = "local,b";
+    EXPECT_LT(memory().mapped_expert_bytes, all.mapped_expert_bytes);
+    EXPECT_GT(memory().mapped_expert_bytes, all.mapped_expert_bytes / 2 - 1);
+    config_.attention_hosts = "a";
+    const InstanceMemory no_attention = memory();
+    EXPECT_EQ(no_attention.attention_bytes, 0u);
+    EXPECT_EQ(no_attention.kv_bytes, 0u);
+    EXPECT_THAT(no_attention.private_text(), Not(HasSubstr("attention")));
+    EXPECT_THAT(no_attention.remedy(), Not(HasSubstr("attention_workers")));
+}
+
+// Goal: who has no room is told which numbers make the sum, and what to lower.
+TEST_F(InstanceMemoryTest, RefusesWhatDoesNotFit) {
+    InstanceMemory needed = memory();
+    EXPECT_TRUE(check_room_for(needed).ok());
+    needed.attention_bytes = uint64_t{1} << 50;
+    const Result<> refused = check_room_for(needed);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("the workers of this host need 10737"),
+                      HasSubstr("(weights of 3 attention workers 1073741824 MiB, KV caches of 3 "
+                                "attention workers "),
+                      HasSubstr(" MiB are available: lower attention_workers or kv_tokens")));
+    const Result<> beside = check_room_for(needed, " beside those that serve", "wait");
+    EXPECT_THAT(beside.error().message,
+                AllOf(HasSubstr("MiB of memory beside those that serve (weights"),
+                      HasSubstr(" MiB are available: wait")));
+}
+
+}  // namespace
+}  // namespace afd::daemon
