@@ -112,7 +112,7 @@ TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
                              "--micro-batch-size",
                              "4096"}),
                    4,
-                   "of shared memory but ");
+                   "bytes of memory but ");
 }
 
 TEST(BadInput, TooManyAttentionWorkersNamesTheLimit) {
@@ -227,7 +227,7 @@ TEST(BadInput, CheckConfigAndDoctorRefuseWhatTheStartRefuses) {
         const char* text;
     };
     const Case cases[] = {
-        {{"--pin", "0;9999"}, 2, "core 9999"},
+        {{"--pin", "0;1023"}, 2, "core 1023"},
         {{"--dispatch-dtype", "int8"}, 2, "dispatch_dtype"},
         {{"--int4-rows", "int8"}, 2, "int4_rows = 'int8'"},
         {{"--kv-dtype", "int8_channel"}, 3, "kv_scales.safetensors"},
