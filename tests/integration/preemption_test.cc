@@ -152,7 +152,13 @@ TEST(Preemption, AKilledWorkerAmidItChangesNoBit) {
         instance.wait_for("one gives way or all is over", [&](const client::Status& status) {
             return status.num_preemptions() > before || status.num_running() == 0;
         });
-        kill(instance.worker_pids(role)[0], SIGKILL);
+        const pid_t pid = instance.worker_pids(role).at(0);
+        ASSERT_GT(pid, 0);
+        kill(pid, SIGKILL);
+        instance.wait_for("it is replaced", [&](const client::Status&) {
+            const pid_t next = instance.worker_pids(role).at(0);
+            return next > 0 && next != pid;
+        });
         instance.wait_all_workers_ready();
     }
     for (const auto& chat : chats) {
