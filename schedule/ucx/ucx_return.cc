@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/ucx/ucx_return.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -44,7 +43,7 @@ auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
 UcxReturn::UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory)
     : ReturnTransport(layout, end->index(), memory.window.get(), end->memory()),
       memory_(std::move(memory)),
-      overtaken_(memory_.outboxes.size(), 0),
+      publishers_(memory_.outboxes.size()),
       rounds_(*end, end->index(), layout.geometry, std::move(memory_.words)),
       end_(std::move(end)) {
     for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
@@ -99,12 +98,6 @@ void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
     }
 }
 
-void UcxReturn::on_open(uint32_t session) {
-    const size_t num_lanes = layout().geometry.num_micro_batches;
-    std::fill_n(overtaken_.begin() + static_cast<ptrdiff_t>(session * num_lanes), num_lanes, 0);
-    rounds_.on_open(session);
-}
-
 bool UcxReturn::on_message(uint32_t session,
                            const UcxHeader& header,
                            std::span<const std::byte> payload) {
@@ -126,11 +119,13 @@ bool UcxReturn::on_message(uint32_t session,
         return true;
     }
     // Sent twice (R15), and the second time overtaken by the next one, which says that it is over.
-    // Numbers come again only by another connection.
-    if (header.round == overtaken_[lane]) return true;
+    // Of one process the numbers only rise; another one may come to the same.
+    Publisher& publisher = publishers_[lane];
+    if (header.epoch == publisher.epoch && header.round == publisher.overtaken) return true;
     // A session that keeps to R4 never comes here with another round in work.
     if (!carries_round(done, standing) || !store_descriptor(session, header, payload)) return false;
-    overtaken_[lane] = standing;
+    const bool is_same = std::exchange(publisher.epoch, header.epoch) == header.epoch;
+    publisher.overtaken = is_same ? standing : 0;
     return true;
 }
 

@@ -51,13 +51,18 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
         UcxReturnRounds::Words words;
         std::vector<std::unique_ptr<UcxOutbox>> outboxes;  // [A][M]
     };
+    // Whose descriptor stands in a lane, and what that process had there before it. 0: nothing.
+    struct Publisher {
+        uint64_t epoch = 0;
+        int32_t overtaken = 0;
+    };
 
     static Result<Memory> make_memory(const WindowLayout& layout);
     UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory);
 
     void write_welcome(uint32_t session, std::span<int32_t> words) override;
     void read_welcome(uint32_t, std::span<const int32_t>) override {}
-    void on_open(uint32_t session) override;
+    void on_open(uint32_t session) override { rounds_.on_open(session); }
     void on_close(uint32_t session) override { rounds_.on_close(session); }
     bool on_message(uint32_t session,
                     const UcxHeader& header,
@@ -70,8 +75,7 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
     }
 
     Memory memory_;
-    // [A][M]: the round that stood before the present one, if it came by this connection; else 0.
-    std::vector<int32_t> overtaken_;
+    std::vector<Publisher> publishers_;  // [A][M]
     UcxReturnRounds rounds_;
     std::unique_ptr<UcxEnd> end_;  // Ends first: what is on its way lies in the memory.
 };

@@ -234,5 +234,41 @@ TEST(HostileUcx, ADescriptorThatItsSuccessorHasOvertakenIsDropped) {
     EXPECT_EQ(returns->end().num_bad(), 0u);
 }
 
+// Goal: R14 is about what one process said: its successor, which counts from where other ranks are,
+// may come to a number that stood there before its own. Method: two processes of a session by hand;
+// the second one publishes a round before the one that stood when it came, and then that. Oracle:
+// both are taken; nothing was wrong.
+TEST(HostileUcx, ADescriptorOfAnotherProcessHasNotBeenOvertaken) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const uint64_t deadline_us = steady_now_us() + 60'000'000;
+    const auto await = [&](auto&& holds) {
+        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
+        ASSERT_TRUE(holds());
+    };
+    // Says hello and publishes 1 and 2.
+    const auto live = [&](uint64_t epoch) {
+        Liar session(network, 0, epoch);
+        UcxHeader header = session.header();
+        header.kind = UcxKind::kHello;
+        session.send(header, 0, 0);
+        await([&] { return session.is_welcome(); });
+        header.kind = UcxKind::kDescriptor;
+        for (const int32_t round : {1, 2}) {
+            header.round = round;
+            session.send(header, 0, 0);
+            await([&] {
+                return returns->descriptor_flags().at(0, Order::kAcquire) == round ||
+                       returns->end().num_bad() > 0;
+            });
+            ASSERT_EQ(returns->descriptor_flags().at(0, Order::kAcquire), round) << epoch;
+            returns->acknowledge(0, 0, round);
+        }
+    };
+    live(1);
+    live(2);
+    EXPECT_EQ(returns->end().num_bad(), 0u);
+}
+
 }  // namespace
 }  // namespace afd::schedule::stress
