@@ -42,7 +42,8 @@ Result<std::unique_ptr<UcxDispatch>> UcxDispatch::make(const UcxEndConfig& confi
 auto UcxDispatch::make_memory(const WindowLayout& layout) -> Result<std::unique_ptr<Memory>> {
     const Geometry& geometry = layout.geometry;
     AFD_TRY(check_publication_bytes(layout));
-    AFD_TRY(check_private_room("the window", private_bytes(layout, Role::kAttention)));
+    AFD_TRY(check_private_room("the window of this worker and its messages",
+                               private_bytes(layout, Role::kAttention)));
     auto memory = std::make_unique<Memory>();
     AFD_ASSIGN(memory->window, make_ucx_memory(layout.attention_window.total_bytes));
     AFD_ASSIGN(memory->words, UcxDispatchRounds::make_words(geometry));

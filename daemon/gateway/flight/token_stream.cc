@@ -56,6 +56,7 @@ Flight* TokenStream::flight_on(FlightTable::Id id, uint32_t session) {
 void TokenStream::on_prompt_logprobs(FlightTable::Id id,
                                      const control::PromptLogprobsEvent& event) {
     Flight& flight = flights_.at(id);
+    if (flight.is_cancelled) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_prompt_logprobs(event);
     if (!chunk.ok()) {
         distrust(id, chunk.error());
@@ -66,8 +67,8 @@ void TokenStream::on_prompt_logprobs(FlightTable::Id id,
 
 void TokenStream::distrust(FlightTable::Id id, const Error& error) {
     log::of_request(id, log::Level::kError, "{}", error.message);
-    ends_.stop_worker(id);
-    ends_.fail(id, error);
+    // Its room is free when the worker has let go of it.
+    ends_.disown(id, error);
 }
 
 void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event) {

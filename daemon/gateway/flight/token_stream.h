@@ -28,8 +28,8 @@ class TokenStream {
                 Suspects& suspects,
                 Preemption& preemption);
 
-    // A token outside the vocabulary, or one too many, ends its request with kInternal on both
-    // sides; a worker's error ends it with that.
+    // A token outside the vocabulary, or one too many: the client hears kInternal, and the worker
+    // is told to stop. A worker's error ends its request with that.
     void on_events(uint32_t session, const control::Events& events);
 
   private:

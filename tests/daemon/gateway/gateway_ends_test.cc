@@ -91,6 +91,13 @@ TEST_F(GatewayTest, TokenOutsideTheVocabularyEndsTheRequestOnBothSides) {
     say_token(0, id, 100000);
     EXPECT_EQ(next_sent().second.cancel().sequence_id(), id);
     expect_answer(client, 1, client::Response::kError);
+    EXPECT_EQ(client.last(1)->error().code(), static_cast<uint32_t>(Code::kInternal));
+    EXPECT_EQ(gateway_->num_in_flight(), 1U) << "its worker has not let go of it";
+    say_token(0, id, 100000);
+    EXPECT_FALSE(instance_.has_next());
+    say_end(0, id);
+    EXPECT_EQ(gateway_->num_in_flight(), 0U);
+    EXPECT_EQ(gateway_->num_failed(), 1U);
 }
 
 TEST_F(GatewayTest, SlowReaderLosesItsRequestsWithAnError) {

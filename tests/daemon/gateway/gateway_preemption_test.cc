@@ -157,6 +157,27 @@ TEST_F(GatewayPreemptionTest, OneThatIsAloneHasNobodyToGiveWayTo) {
     EXPECT_FALSE(instance_.has_next());
 }
 
+// Goal: the room of one that ended because of what its worker said is taken until the worker has
+// let go of it: until then another may have to give way to it.
+TEST_F(GatewayPreemptionTest, OneMayGiveWayToOneThatIsEnding) {
+    TestClient client(loop_, *gateway_);
+    gateway_->on_attention_ready(0, kScarceTokens);
+    client.send(generate(1, "abc", kManyTokens));
+    const uint64_t first = next_sent().second.admit().sequence_id();
+    say_token(0, first, 100000);
+    EXPECT_EQ(next_sent().second.cancel().sequence_id(), first);
+    expect_answer(client, 1, client::Response::kError);
+    client.send(generate(2, "def", kManyTokens));
+    const uint64_t second = next_sent().second.admit().sequence_id();
+    say_gave_way(second);
+    EXPECT_EQ(next_sent().second.admit().sequence_id(), second);
+    say_end(0, first);
+    EXPECT_EQ(gateway_->requests().num_preemptions, 1U);
+    say_token(0, second, kEndOfText);
+    say_end(0, second);
+    expect_answer(client, 2, client::Response::kFinished);
+}
+
 TEST_F(GatewayPreemptionTest, AReservationThatIsWholeLetsNobodyElseIn) {
     config_.kv_reserve = KvReserve::kWhole;
     ServedModel model;
