@@ -5,8 +5,8 @@
 // keeps for its peers (UcxOutbox), and the words of two-phase rounds. For whoever has to know
 // before the worker takes it; nothing here needs UCX.
 //
-// Left out: rings of neighbours (schedule/near), which two workers share, rounds in two phases, and
-// what UCX takes for itself.
+// Left out: rings of neighbours (schedule/near), which two workers share, rounds in two phases,
+// second places of messages that UCX lets go of late, and what UCX takes for itself.
 
 #include <cstdint>
 #include <string>

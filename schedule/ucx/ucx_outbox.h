@@ -46,7 +46,8 @@ class UcxOutbox {
     std::span<const std::byte> kept_tail() const;
     // The peer is done with what is kept, if anything is: nothing is from here on. Call it before
     // whoever puts the next rows can know that. Allocates, once, if the bytes are still with UCX:
-    // where they went by a connection that broke.
+    // where they went by a connection that broke, or where UCX tells of a send later than the
+    // peer's answer comes (rc).
     void release();
 
   private:

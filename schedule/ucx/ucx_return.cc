@@ -28,7 +28,8 @@ Result<std::unique_ptr<UcxReturn>> UcxReturn::make(const UcxEndConfig& config,
 auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
     const Geometry& geometry = layout.geometry;
     AFD_TRY(check_publication_bytes(layout));
-    AFD_TRY(check_private_room("the window", private_bytes(layout, Role::kFfn)));
+    AFD_TRY(check_private_room("the window of this worker and its messages",
+                               private_bytes(layout, Role::kFfn)));
     Memory memory;
     AFD_ASSIGN(memory.window, make_ucx_memory(layout.ffn_window.total_bytes));
     format_ffn_window(layout, memory.window.get());
