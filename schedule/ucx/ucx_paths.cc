@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "proto/check.h"
@@ -105,11 +106,13 @@ Result<> UcxPaths::listen() {
         if (status == UCS_OK) break;
     }
     if (status != UCS_OK) {
-        return unavailable("UCX cannot listen on {} port {} to {}: {}",
-                           with(config_.host,
-                                config_.port,
-                                std::max(config_.port, config_.last_port),
-                                ucs_status_string(status)));
+        const std::string ports =
+            config_.port == 0
+                ? "any port"
+                : fmt::format(
+                      "port {} to {}", config_.port, std::max(config_.port, config_.last_port));
+        return unavailable("UCX cannot listen on {} {}: {}",
+                           with(config_.host, ports, ucs_status_string(status)));
     }
     ucp_listener_attr_t attributes{};
     attributes.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
