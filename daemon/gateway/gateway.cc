@@ -108,8 +108,8 @@ void Gateway::make_room_for(ClientSession& client) {
                   "less what the workers need), and none is idle; try again later",
                   connections_max_)
             : fmt::format(
-                  "idle for {} ms or more, and another client needs the place; who asks "
-                  "for something within idle_timeout_ms = {} keeps it",
+                  "it has asked for nothing within {} ms, or was idle for idle_timeout_ms = {}, "
+                  "and another client needs the place",
                   patience.silent_ms,
                   patience.idle_ms);
     on_refused(leaves, why);

@@ -31,11 +31,11 @@ class SessionTable {
     // How long a session may be idle before it gives way to another.
     struct Patience {
         uint64_t idle_ms = 0;
-        uint64_t silent_ms =
-            0;  // Of one that was never touched, which gives way before all others.
+        uint64_t silent_ms = 0;  // Of one that was never touched.
     };
-    // Of the sessions whose time is over, and for which `is_busy` does not hold, the one that has
-    // been idle for the longest; null: there is none.
+    // Of the sessions whose time is over, and for which `is_busy` does not hold: one that was never
+    // touched, if there is one, and of these or else of the others the one that has been idle for
+    // the longest. Null: there is none.
     ClientSession* longest_idle(const Patience& patience,
                                 const std::function<bool(const ClientSession&)>& is_busy) const;
 
