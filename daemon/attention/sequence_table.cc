@@ -16,8 +16,7 @@ std::span<const uint32_t> block_tokens(const Sequence& sequence, uint32_t index)
         .subspan(size_t{index} * model::kKvBlockTokens, model::kKvBlockTokens);
 }
 
-// Positions for which room is reserved at admission: those of the tokens that are there in any
-// case.
+// Positions for which room is reserved at admission: at least those of the tokens that are there.
 uint32_t first_reserved(const SequenceRequest& request) {
     if (request.reserved_tokens == 0) return request.max_total_tokens;
     return std::min(
@@ -105,7 +104,7 @@ void SequenceTable::start_place(Sequence& sequence) {
     sequence.blocked_since_us = 0;
 }
 
-// Those of its first `num_tokens` positions; more than these it keeps. False: there are not as
+// Those of its first `num_tokens` positions; more than these it keeps. False: there are not so
 // many.
 bool SequenceTable::reserve_blocks(Sequence& sequence, uint32_t num_tokens) {
     const auto reserve = [num_tokens](BlockGroup& blocks, HeldBlocks& held) {

@@ -88,6 +88,7 @@ class SequenceTable {
     std::span<Sequence* const> active() const { return active_; }
     // Held by sequences; not those that are kept for sequences to come.
     uint32_t num_kv_blocks_used() const { return blocks_.num_used(); }
+    // For tests.
     uint32_t num_windowed_blocks_used() const { return windowed_ ? windowed_->num_used() : 0; }
     // That sequences may hold.
     uint32_t num_windowed_blocks_reserved() const {
