@@ -23,6 +23,12 @@ namespace {
 constexpr uint32_t kBlocks = 40;  // Of a worker.
 constexpr uint32_t kTokensMax = kBlocks * model::kKvBlockTokens;
 
+// Which layers of the model have one.
+struct Windows {
+    uint32_t of_all = 0;
+    WindowedBlocks of_some = {};
+};
+
 struct Wanted {
     uint32_t num_prompt = 0;
     uint32_t tokens_max = 0;
@@ -40,7 +46,8 @@ struct Said {
 // A worker as admission sees it: messages both ways take as long as they like.
 class Worker {
   public:
-    explicit Worker(uint32_t window) : table_(6, 1, kBlocks, kTokensMax, true, window) {}
+    Worker(uint32_t window, const WindowedBlocks& windowed)
+        : table_(6, 1, kBlocks, kTokensMax, true, window, windowed) {}
 
     void tell(std::unique_ptr<SequenceRequest> request) { told_.push_back(std::move(request)); }
     std::optional<Said> hear() {
@@ -108,7 +115,7 @@ class Worker {
 // once. Method: requests of any size come to two workers, more than fit by far; messages are heard
 // late. Oracle: all end; who gives way is never the oldest that has not ended; nobody does so for
 // ever, and few do at all, since a newcomer leaves everybody a step.
-class PreemptionAtRandom : public testing::TestWithParam<uint32_t> {
+class PreemptionAtRandom : public testing::TestWithParam<Windows> {
   protected:
     static constexpr uint64_t kRequests = 60;
 
@@ -159,8 +166,10 @@ class PreemptionAtRandom : public testing::TestWithParam<uint32_t> {
     }
 
     std::mt19937 random_{3};
-    AdmissionQueue queue_{2, 1000, 6, {.grows = true, .window = GetParam()}};
-    std::array<Worker, 2> workers_{Worker(GetParam()), Worker(GetParam())};
+    const Windows& windows_ = GetParam();
+    AdmissionQueue queue_{2, 1000, 6, {.grows = true, .window = windows_.of_all}};
+    std::array<Worker, 2> workers_{Worker(windows_.of_all, windows_.of_some),
+                                   Worker(windows_.of_all, windows_.of_some)};
     std::map<uint64_t, Wanted> wanted_;  // Of those that have not ended.
     uint64_t num_come_ = 0;
     uint64_t num_preemptions_ = 0;
@@ -180,11 +189,13 @@ TEST_P(PreemptionAtRandom, EveryoneComesToItsEnd) {
     EXPECT_EQ(num_come_, kRequests);
     EXPECT_TRUE(wanted_.empty()) << wanted_.size() << " have not ended";
     EXPECT_EQ(queue_.num_running() + queue_.num_queued(), 0U);
-    EXPECT_GT(num_preemptions_, GetParam() == 0 ? 5U : 0U);
+    EXPECT_GT(num_preemptions_, windows_.of_all == 0 ? 5U : 0U);
     EXPECT_LT(num_preemptions_, 4 * kRequests);
 }
 
-INSTANTIATE_TEST_SUITE_P(Windows, PreemptionAtRandom, testing::Values(0U, 700U));
+constexpr Windows kOfAll = {.of_all = 700};
+constexpr Windows kOfSome = {.of_some = {.num_blocks = kBlocks, .window = 100}};
+INSTANTIATE_TEST_SUITE_P(Windows, PreemptionAtRandom, testing::Values(Windows{}, kOfAll, kOfSome));
 
 }  // namespace
 }  // namespace afd::daemon
