@@ -66,9 +66,9 @@ Result<FlightTable::Id> Admission::accept(ClientSession& client,
     AFD_ASSIGN(flight.request, Request::create(wish, model_, kv_tokens(), draw_random()));
     // Before anything is sent or added: a request that is refused leaves no trace.
     AFD_TRY(queue_.enqueue(flights_.next_id(),
+                           flight.request->num_prompt_tokens(),
                            flight.request->max_total_tokens(),
-                           &client,
-                           flight.request->num_prompt_tokens()));
+                           &client));
     flight.client = &client;
     flight.request_id = request_id;
     flight.moments.accepted_us = schedule::steady_now_us();

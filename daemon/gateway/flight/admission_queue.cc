@@ -125,9 +125,9 @@ Result<> AdmissionQueue::check_full(FairQueue::Client client) const {
 }
 
 Result<> AdmissionQueue::enqueue(uint64_t id,
+                                 uint64_t num_tokens,
                                  uint64_t tokens_max,
-                                 FairQueue::Client client,
-                                 uint64_t num_tokens) {
+                                 FairQueue::Client client) {
     const uint64_t blocks = reservation_.blocks(num_tokens, tokens_max);
     const bool runs_at_once = !is_still_ && queue_.empty() && best_worker(blocks).has_value();
     if (!runs_at_once) AFD_TRY(check_full(client));

@@ -105,9 +105,9 @@ class AdmissionQueue {
     // Queues a request of a connection that has `num_tokens` and may come to `tokens_max`.
     // Errors: as check_place(), unless the request need not wait.
     Result<> enqueue(uint64_t id,
+                     uint64_t num_tokens,
                      uint64_t tokens_max,
-                     FairQueue::Client client = nullptr,
-                     uint64_t num_tokens = 0);
+                     FairQueue::Client client = nullptr);
 
     // It has got another token, and reserves what it needs for more. REQUIRES: it runs.
     void on_token(uint64_t id);

@@ -29,7 +29,7 @@ TEST(AdmissionQueue, GoesToTheWorkerWithTheMostFreeRoom) {
     AdmissionQueue queue(2, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
     queue.worker_ready(1, 12 * kBlock);
-    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 3 * kBlock).ok());
+    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 0, 3 * kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 1);  // 10 and 12 free.
     EXPECT_EQ(admit(queue, 2), 0);  // 10 and 9.
     EXPECT_EQ(admit(queue, 3), 1);  // 7 and 9.
@@ -38,8 +38,8 @@ TEST(AdmissionQueue, GoesToTheWorkerWithTheMostFreeRoom) {
 TEST(AdmissionQueue, ReservesWholeBlocks) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 2 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, kBlock + 1).ok());
-    ASSERT_TRUE(queue.enqueue(2, 1).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, kBlock + 1).ok());
+    ASSERT_TRUE(queue.enqueue(2, 0, 1).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_EQ(queue.workers()[0].used_blocks, 2);
     EXPECT_EQ(admit(queue, 2), -1);
@@ -50,10 +50,10 @@ TEST(AdmissionQueue, ReservesWholeBlocks) {
 TEST(AdmissionQueue, HoldsBackThoseBehindOneThatDoesNotFit) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 4 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, 3 * kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, 3 * kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 0);
-    ASSERT_TRUE(queue.enqueue(2, 2 * kBlock).ok());
-    ASSERT_TRUE(queue.enqueue(3, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(2, 0, 2 * kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(3, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 2), -1);
     queue.remove(1);
     EXPECT_EQ(admit(queue, 2), 0);
@@ -63,7 +63,7 @@ TEST(AdmissionQueue, HoldsBackThoseBehindOneThatDoesNotFit) {
 TEST(AdmissionQueue, RunsAtMostMaxSequencesOnAWorker) {
     AdmissionQueue queue(1, 10, 2);
     queue.worker_ready(0, 100 * kBlock);
-    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 1).ok());
+    for (uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(queue.enqueue(id, 0, 1).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_EQ(admit(queue, 2), 0);
     EXPECT_EQ(admit(queue, 3), -1);
@@ -71,8 +71,8 @@ TEST(AdmissionQueue, RunsAtMostMaxSequencesOnAWorker) {
 
 TEST(AdmissionQueue, RefusesMoreThanMaxQueueWaiting) {
     AdmissionQueue queue(1, 1, 8);
-    ASSERT_TRUE(queue.enqueue(1, 1).ok());
-    const Result<> refused = queue.enqueue(2, 1);
+    ASSERT_TRUE(queue.enqueue(1, 0, 1).ok());
+    const Result<> refused = queue.enqueue(2, 0, 1);
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
     EXPECT_THAT(refused.error().message, HasSubstr("max_queue = 1"));
@@ -91,7 +91,7 @@ TEST(AdmissionQueue, GreedyConnectionsLeavePlacesForTheNext) {
         std::string refusal;
         while (refusal.empty()) {
             EXPECT_EQ(queue.check_place(&connections[i]).ok(), true);
-            const Result<> taken = queue.enqueue(next_id, 1, &connections[i]);
+            const Result<> taken = queue.enqueue(next_id, 0, 1, &connections[i]);
             if (taken.ok()) {
                 ++next_id;
                 ++num_taken;
@@ -120,16 +120,16 @@ TEST(AdmissionQueue, GreedyConnectionsLeavePlacesForTheNext) {
 TEST(AdmissionQueue, WithoutAQueueWhatCanRunAtOnceIsStillTaken) {
     AdmissionQueue queue(1, 0, 8);
     queue.worker_ready(0, kBlock);
-    ASSERT_TRUE(queue.enqueue(1, 1).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, 1).ok());
     EXPECT_EQ(admit(queue, 1), 0);
-    EXPECT_FALSE(queue.enqueue(2, 1).ok());
+    EXPECT_FALSE(queue.enqueue(2, 0, 1).ok());
 }
 
 TEST(AdmissionQueue, RequestsOfADeadWorkerComeFirstInTheirOldOrder) {
     AdmissionQueue queue(2, 10, 8);
     queue.worker_ready(0, 2 * kBlock);
     queue.worker_ready(1, 2 * kBlock);
-    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_EQ(admit(queue, 2), 1);
     EXPECT_EQ(admit(queue, 3), 0);
@@ -148,7 +148,7 @@ TEST(AdmissionQueue, WorkerThatWaitsForAPeerIsGivenNothingWhileAnotherGoesOn) {
     AdmissionQueue queue(2, 10, 2);
     queue.worker_ready(0, 10 * kBlock);
     queue.worker_ready(1, 4 * kBlock);
-    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, 1).ok());
+    for (uint64_t id = 1; id <= 5; ++id) ASSERT_TRUE(queue.enqueue(id, 0, 1).ok());
     queue.worker_waits(0, true);
     EXPECT_EQ(admit(queue, 1), 1) << "although 0 has more room";
     EXPECT_EQ(admit(queue, 2), 1);
@@ -170,7 +170,7 @@ TEST(AdmissionQueue, SuspectsGoFirstAndOneAtATimeToAnIdleWorker) {
     AdmissionQueue queue(2, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
     for (uint64_t id = 1; id <= 4; ++id) {
-        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(id, 0, kBlock).ok());
         EXPECT_EQ(admit(queue, id), 0);
     }
     queue.worker_gone(0);
@@ -202,7 +202,7 @@ TEST(AdmissionQueue, SuspectsGoFirstAndOneAtATimeToAnIdleWorker) {
     // An end of any kind frees the worker.
     EXPECT_TRUE(queue.remove(3));
     EXPECT_FALSE(queue.workers()[0].has_suspect);
-    ASSERT_TRUE(queue.enqueue(5, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(5, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 5), 0);
 }
 
@@ -210,7 +210,7 @@ TEST(AdmissionQueue, ASuspectThatLosesItsWorkerOrWaitsCanBeRemovedOrTriedAgain) 
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
     for (uint64_t id = 1; id <= 2; ++id) {
-        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(id, 0, kBlock).ok());
         EXPECT_EQ(admit(queue, id), 0);
     }
     queue.worker_gone(0);
@@ -232,15 +232,15 @@ TEST(AdmissionQueue, ASuspectThatLosesItsWorkerOrWaitsCanBeRemovedOrTriedAgain) 
 TEST(AdmissionQueue, ATrialIsOnANewWorkerIfThereIsOneAndOnAnotherThanTheAvoided) {
     AdmissionQueue queue(3, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_TRUE(queue.remove(1));
-    ASSERT_TRUE(queue.enqueue(2, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(2, 0, kBlock).ok());
     queue.worker_ready(1, 10 * kBlock);
     EXPECT_EQ(admit(queue, 2), 0);
     queue.worker_gone(0);
     queue.worker_ready(0, 10 * kBlock);
-    ASSERT_TRUE(queue.enqueue(3, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(3, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 2), 0);
     EXPECT_EQ(admit(queue, 3), 1);
     EXPECT_TRUE(queue.remove(3));
@@ -265,11 +265,11 @@ TEST(AdmissionQueue, ATrialIsOnANewWorkerIfThereIsOneAndOnAnotherThanTheAvoided)
 TEST(AdmissionQueue, ASuspectGetsAWorkerOfItsOwnAfterAWhile) {
     AdmissionQueue queue(2, 10, 2);
     queue.worker_ready(0, 10 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     queue.worker_ready(1, 10 * kBlock);
     for (uint64_t id = 2; id <= 3; ++id) {
-        ASSERT_TRUE(queue.enqueue(id, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(id, 0, kBlock).ok());
         EXPECT_EQ(admit(queue, id), 1 - static_cast<int>(id % 2));
     }
     queue.worker_gone(0);
@@ -278,14 +278,14 @@ TEST(AdmissionQueue, ASuspectGetsAWorkerOfItsOwnAfterAWhile) {
     uint64_t running = 1;
     uint64_t next_id = 4;
     for (uint64_t i = 0; i < AdmissionQueue::kPassesMax; ++i) {
-        ASSERT_TRUE(queue.enqueue(next_id, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(next_id, 0, kBlock).ok());
         EXPECT_EQ(queue.admit_next(), std::nullopt) << "worker 1 is full";
         EXPECT_TRUE(queue.remove(running));
         EXPECT_EQ(admit(queue, next_id), 1);
         running = next_id++;
     }
     EXPECT_TRUE(queue.remove(running));
-    ASSERT_TRUE(queue.enqueue(next_id, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(next_id, 0, kBlock).ok());
     EXPECT_EQ(queue.admit_next(), std::nullopt) << "there is room, but it is kept";
     EXPECT_TRUE(queue.remove(2));
     EXPECT_EQ(admit(queue, 3), 1);
@@ -301,7 +301,7 @@ TEST(AdmissionQueueGrowing, ANewcomerLeavesEverybodyAStep) {
     AdmissionQueue queue(1, 10, 8, kGrowing);
     queue.worker_ready(0, 12 * kBlock);
     for (uint64_t id = 1; id <= 3; ++id) {
-        ASSERT_TRUE(queue.enqueue(id, 12 * kBlock, nullptr, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(id, kBlock, 12 * kBlock).ok());
     }
     EXPECT_EQ(queue.reserved_tokens(1), 5 * kBlock);
     EXPECT_EQ(admit(queue, 1), 0);
@@ -318,7 +318,7 @@ TEST(AdmissionQueueGrowing, ANewcomerLeavesEverybodyAStep) {
 TEST(AdmissionQueueGrowing, NoneReservesMoreThanItMayComeTo) {
     AdmissionQueue queue(1, 10, 8, kGrowing);
     queue.worker_ready(0, 12 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, 2 * kBlock, nullptr, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(1, kBlock, 2 * kBlock).ok());
     EXPECT_EQ(queue.reserved_tokens(1), 2 * kBlock);
     EXPECT_EQ(admit(queue, 1), 0);
     for (uint64_t i = 0; i < 2 * kBlock; ++i) queue.on_token(1);
@@ -329,7 +329,7 @@ TEST(AdmissionQueueGrowing, WhoGivesWayComesFirstAndWaitsForARoomThatLasts) {
     AdmissionQueue queue(1, 10, 8, kGrowing);
     queue.worker_ready(0, 12 * kBlock);
     for (uint64_t id = 1; id <= 3; ++id) {
-        ASSERT_TRUE(queue.enqueue(id, 12 * kBlock, nullptr, kBlock).ok());
+        ASSERT_TRUE(queue.enqueue(id, kBlock, 12 * kBlock).ok());
     }
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_EQ(admit(queue, 2), 0);
@@ -353,11 +353,11 @@ TEST(AdmissionQueueGrowing, WhoGivesWayComesFirstAndWaitsForARoomThatLasts) {
 TEST(AdmissionQueueGrowing, NobodyGivesWayToNobody) {
     AdmissionQueue queue(1, 10, 8, kGrowing);
     queue.worker_ready(0, 12 * kBlock);
-    ASSERT_TRUE(queue.enqueue(1, 12 * kBlock, nullptr, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(1, kBlock, 12 * kBlock).ok());
     EXPECT_EQ(admit(queue, 1), 0);
     EXPECT_FALSE(queue.give_way(1));
     EXPECT_EQ(queue.session_of(1), 0U) << "nothing has changed";
-    ASSERT_TRUE(queue.enqueue(2, 12 * kBlock, nullptr, kBlock).ok());
+    ASSERT_TRUE(queue.enqueue(2, kBlock, 12 * kBlock).ok());
     EXPECT_EQ(admit(queue, 2), 0);
     EXPECT_TRUE(queue.remove(2));
     EXPECT_TRUE(queue.give_way(1)) << "the other may have had its room when that was said";
@@ -367,7 +367,7 @@ TEST(AdmissionQueue, DeadWorkerIsGivenNothing) {
     AdmissionQueue queue(1, 10, 8);
     queue.worker_ready(0, 10 * kBlock);
     queue.worker_gone(0);
-    ASSERT_TRUE(queue.enqueue(1, 1).ok());
+    ASSERT_TRUE(queue.enqueue(1, 0, 1).ok());
     EXPECT_EQ(admit(queue, 1), -1);
     EXPECT_EQ(queue.session_of(1), std::nullopt);
 }
@@ -409,7 +409,7 @@ TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
             case 4:
             case 5: {
                 const uint64_t wanted = 1 + random() % (kRoom * kBlock);
-                if (queue.enqueue(next_id, wanted).ok()) tokens[next_id] = wanted;
+                if (queue.enqueue(next_id, 0, wanted).ok()) tokens[next_id] = wanted;
                 ++next_id;
                 break;
             }

@@ -125,7 +125,7 @@ class PreemptionAtRandom : public testing::TestWithParam<Windows> {
         const uint64_t id = ++num_come_;
         const uint32_t tokens_max = std::min(num_prompt + num_new, kTokensMax);
         wanted_[id] = {num_prompt, tokens_max, num_prompt};
-        ASSERT_TRUE(queue_.enqueue(id, tokens_max, nullptr, num_prompt).ok());
+        ASSERT_TRUE(queue_.enqueue(id, num_prompt, tokens_max).ok());
     }
 
     void admit() {
