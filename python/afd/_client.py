@@ -70,8 +70,8 @@ class Client:
             for chunk in client.stream("Once upon a time"):
                 print(chunk.text, end="", flush=True)
 
-    `timeout`: seconds for a whole request. A generation that has not ended by then is cancelled,
-    however steadily it comes. The connection outlives what came too late.
+    `timeout`: seconds for a whole request. A generation whose next chunk is not here by then is
+    cancelled, however steadily it comes. The connection outlives what came too late.
     """
 
     def __init__(self, instance: str = "default", *, path: str | None = None,
@@ -80,7 +80,8 @@ class Client:
         self.timeout = timeout
         self.resume_id = ""  # Of the generation that was accepted last; empty: not resumable.
         self._next_id = 1
-        self._stream_id = 0  # Of the stream that is being read; 0: none.
+        self._open_id = 0  # Of the stream or the change that is being read; 0: none.
+        self._open_text = ""  # What it is, and what to do about it.
         self._closed = False
         self._received = bytearray()  # Of answers, from the start of one on.
         where = path or socket_path(instance)
@@ -209,13 +210,17 @@ class Client:
 
     def _change(self, request, on_progress) -> dict[str, Any]:
         self._send(request)
+        self._open(request)
         deadline = time.monotonic() + self.timeout
-        while (answer := self._answer(request.request_id, deadline)) is not None:
-            kind = answer.WhichOneof("body")
-            if kind != "progress":
-                return _plain(getattr(answer, kind))
-            if on_progress is not None:
-                on_progress(answer.progress.text)
+        try:
+            while (answer := self._answer(request.request_id, deadline)) is not None:
+                kind = answer.WhichOneof("body")
+                if kind != "progress":
+                    return _plain(getattr(answer, kind))
+                if on_progress is not None:
+                    on_progress(answer.progress.text)
+        finally:
+            self._open_id = 0
         raise DeadlineExceeded(f"the {request.WhichOneof('body')} has not ended after "
                                f"{self.timeout:g} s; it goes on (status(), afdctl status)")
 
@@ -224,9 +229,19 @@ class Client:
         self._next_id += 1
         return request
 
+    def _open(self, request) -> None:
+        """Refuses other requests until _open_id is 0 again: they would drop its answers."""
+        kind = request.WhichOneof("body")
+        self._open_id = request.request_id
+        self._open_text = (
+            "a resize or upgrade of this client runs, and a client has one request at a time; take "
+            "another client" if kind in ("resize", "upgrade") else
+            "a stream of this client is open, and a client has one request at a time; read it to "
+            "its end, close() it, or take another client")
+
     def _follow(self, request):
         self._send(request)
-        self._stream_id = request.request_id
+        self._open(request)
         deadline = time.monotonic() + self.timeout
         accepted, num_tokens, prompt_logprobs, is_over = None, 0, [], False
         try:
@@ -248,7 +263,7 @@ class Client:
                     is_over = True
                     _check_count(answer.finished, num_tokens)
                     return answer.finished, accepted, prompt_logprobs
-            self._stream_id = 0
+            self._open_id = 0
             self._send_cancel(request.request_id)
             raise DeadlineExceeded(
                 f"the generation had not ended after {self.timeout:g} s ({num_tokens} tokens "
@@ -257,7 +272,7 @@ class Client:
             is_over = True
             raise
         finally:
-            self._stream_id = 0
+            self._open_id = 0
             if not is_over and not self._closed:
                 self._cancel(request.request_id)
 
@@ -281,10 +296,8 @@ class Client:
         self._send(request)
 
     def _send(self, request) -> None:
-        if self._stream_id:
-            raise FailedPrecondition("a stream of this client is open, and a client has one request "
-                                     "at a time; read it to its end, close() it, or take another "
-                                     "client")
+        if self._open_id:
+            raise FailedPrecondition(self._open_text)
         data = request.SerializeToString()
         if len(data) > FRAME_BYTES_MAX:
             raise InvalidArgument(f"a request of {len(data)} bytes; afdd takes at most "

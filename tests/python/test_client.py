@@ -289,6 +289,22 @@ def test_an_open_stream_is_the_only_request(serve, ask):
     assert client.generate("y").text == "einmal!"
 
 
+# Goal: the same of a change, whose last answer was lost and waited for until the timeout.
+def test_a_change_is_the_only_request_while_it_runs(serve):
+    client, server = serve(lambda request: [{"progress": {"text": "loading"}}, {"upgraded": {}}]
+                           if request.WhichOneof("body") == "upgrade" else three_chunks(request))
+    lines = []
+
+    def on_progress(text):
+        lines.append(text)
+        with pytest.raises(afd.FailedPrecondition, match="a resize or upgrade of this client runs"):
+            client.status()
+    client.upgrade(on_progress=on_progress)
+    assert lines == ["loading"]
+    assert len(server.requests) == 1
+    assert client.status()["instance"] == "default"
+
+
 @pytest.mark.parametrize("answers, text", [
     ([{"accepted": {"num_received_tokens": 1}}, {"chunk": {"num_tokens": 2}},
       {"finished": {"num_output_tokens": 2}}], "chunks with 3 tokens, but finished after 2"),
