@@ -328,6 +328,7 @@ void Resizer::fail(const Error& error) {
 void Resizer::come_to_end() {
     step_ = Step::kNone;
     other_.reset();
+    crew_->layout().setup().cores().hold(crew_->layout().cpus());
     surroundings_.on_end();
 }
 

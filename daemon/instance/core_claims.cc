@@ -52,6 +52,14 @@ Result<CpuPlan> CoreClaims::plan(const std::vector<uint32_t>& allowed,
     return plan;
 }
 
+void CoreClaims::hold(const CpuPlan& plan) const {
+    if (!file_.valid()) return;
+    struct flock all = lock_of(F_UNLCK, 0);
+    all.l_len = 0;
+    ::fcntl(file_.get(), F_OFD_SETLK, &all);
+    claim(pinned_cores(plan));
+}
+
 std::vector<uint32_t> CoreClaims::by_preference(const std::vector<uint32_t>& allowed,
                                                 size_t num) const {
     std::map<uint32_t, std::tuple<bool, size_t, uint32_t>> ranks;
@@ -72,14 +80,11 @@ bool CoreClaims::is_claimed_by_other(uint32_t core) const {
     return file_.valid() && ::fcntl(file_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+// Shared: during an upgrade, or where cores are too few, each has a claim of its own.
 void CoreClaims::claim(const std::vector<uint32_t>& cores) const {
     if (!file_.valid()) return;
-    struct flock all = lock_of(F_UNLCK, 0);
-    all.l_len = 0;
-    ::fcntl(file_.get(), F_OFD_SETLK, &all);
     for (const uint32_t core : cores) {
-        struct flock lock = lock_of(F_WRLCK, core);
-        // One that another has already stays the other's.
+        struct flock lock = lock_of(F_RDLCK, core);
         ::fcntl(file_.get(), F_OFD_SETLK, &lock);
     }
 }

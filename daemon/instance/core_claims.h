@@ -3,8 +3,8 @@
 
 // CoreClaims: which cores an instance has pinned its threads to, so that the next one of this user
 // on this machine takes others. A claim is a lock on a byte of a file in the runtime directory, one
-// for each core; the kernel ends it with the process, however that ends. A claim keeps nobody from
-// a core: it only says which are taken last.
+// for each core, which several instances may have; the kernel ends it with the process, however
+// that ends. A claim keeps nobody from a core: it only says which are taken last.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,9 +26,13 @@ class CoreClaims {
     explicit CoreClaims(const std::string& directory,
                         std::string topology = "/sys/devices/system/cpu");
 
-    // The plan of `plan_with` for the allowed cores, and claims its own; earlier claims end. One
-    // that leaves some over is made again with the best of them in front. Errors: its own.
+    // The plan of `plan_with` for the allowed cores, and claims its own, beside those that are
+    // claimed already. One that leaves some over is made again with the best of them in front.
+    // Errors: its own.
     Result<CpuPlan> plan(const std::vector<uint32_t>& allowed, const PlanWith& plan_with) const;
+
+    // The cores of this plan alone are claimed from now on: no thread is on others any more.
+    void hold(const CpuPlan& plan) const;
 
     // `allowed`, with the best `num` of them in front, either part in ascending order: cores that
     // no other instance has claimed; of these, one thread of each physical core before the second.

@@ -38,12 +38,14 @@ class CoreClaimsTest : public ::testing::Test {
         config.pin = "auto";
         return config;
     }
+    CpuPlan plan_of(const CoreClaims& claims, const Config& config) const {
+        return claims
+            .plan(allowed_,
+                  [&](const std::vector<uint32_t>& cores) { return plan_cpus(config, cores); })
+            .value();
+    }
     std::vector<uint32_t> cores_of(const CoreClaims& claims, const Config& config) const {
-        const CpuPlan plan =
-            claims
-                .plan(allowed_,
-                      [&](const std::vector<uint32_t>& cores) { return plan_cpus(config, cores); })
-                .value();
+        const CpuPlan plan = plan_of(claims, config);
         std::vector<uint32_t> cores = plan.attention[0].cpus;
         cores.insert(cores.end(), plan.ffn[0].cpus.begin(), plan.ffn[0].cpus.end());
         return cores;
@@ -61,10 +63,35 @@ TEST_F(CoreClaimsTest, TheNextInstanceTakesOtherCores) {
     EXPECT_THAT(cores_of(*second, config_with(1)), ElementsAre(4, 5));
     EXPECT_THAT(cores_of(third, config_with(2)), ElementsAre(0, 1, 6, 7)) << "what is left, first";
     // The same instance again, as at a resize.
-    EXPECT_THAT(cores_of(first, config_with(1)), ElementsAre(0, 1)) << "its own are free to it";
+    EXPECT_THAT(cores_of(first, config_with(1)), ElementsAre(2, 3))
+        << "its own are free to it, but for those that it shares";
     second.reset();
-    EXPECT_THAT(cores_of(claims(), config_with(2)), ElementsAre(2, 3, 4, 5))
-        << "what the first gave up, and what the second had";
+    EXPECT_THAT(cores_of(claims(), config_with(2)), ElementsAre(0, 1, 4, 5))
+        << "what the second had, first";
+}
+
+// As at an upgrade: the next afdd plans while the one before it has its claims.
+TEST_F(CoreClaimsTest, WhoSharesACoreKeepsItsClaimWhenTheOtherEnds) {
+    std::optional<CoreClaims> first(std::in_place, directory_.path(), directory_.path());
+    const CoreClaims successor = claims();
+    EXPECT_THAT(cores_of(*first, config_with(2)), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(cores_of(successor, config_with(3)), ElementsAre(0, 1, 4, 5, 6, 7));
+    first.reset();
+    EXPECT_THAT(cores_of(claims(), config_with(1)), ElementsAre(2, 3));
+}
+
+// As at a resize: both crews run until the one that stays is known.
+TEST_F(CoreClaimsTest, APlanAddsClaimsUntilOneIsHeldAlone) {
+    const CoreClaims first = claims();
+    const CoreClaims second = claims();
+    const CoreClaims third = claims();
+    EXPECT_THAT(cores_of(first, config_with(2)), ElementsAre(0, 1, 2, 3));
+    const CpuPlan small = plan_of(first, config_with(1));
+    EXPECT_THAT(small.attention[0].cpus, ElementsAre(0));
+    EXPECT_THAT(small.ffn[0].cpus, ElementsAre(1));
+    EXPECT_THAT(cores_of(second, config_with(1)), ElementsAre(4, 5)) << "those of both are taken";
+    first.hold(small);
+    EXPECT_THAT(cores_of(third, config_with(1)), ElementsAre(2, 3)) << "given up";
 }
 
 TEST_F(CoreClaimsTest, OneThreadOfEachCoreComesBeforeTheSecond) {
