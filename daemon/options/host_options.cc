@@ -3,8 +3,6 @@
 #include "daemon/config/listen_address.h"
 #include "daemon/options/option_topics.h"
 #include "daemon/placement/host_plan.h"
-#include "proto/failure.h"
-#include "proto/host_name.h"
 
 namespace afd::daemon {
 
@@ -14,15 +12,6 @@ Result<> check_hosts(const std::string& value) {
     if (value.empty()) return {};
     const auto names = parse_hosts(value);
     return names.ok() ? Result<>() : Result<>(names.error());
-}
-
-// It would take the place of the host that leads, or of nobody.
-Result<> check_own_name(const std::string& value) {
-    if (value.empty()) return {};
-    AFD_TRY(check_host_name(value));
-    if (value != kLeaderName && value != kLocalHost) return {};
-    return invalid_argument(
-        "is the host of the afdd that leads; name this one as its lists of hosts do");
 }
 
 }  // namespace
@@ -55,12 +44,7 @@ std::vector<ConfigOption> host_options() {
          .description = "Run workers for the afdd that listens at this HOST:PORT",
          .check = check_join_address},
         {"cluster_dir", &C::cluster_dir, "", "", "Certificates of the hosts (afdctl cluster init)"},
-        {.name = "host_name",
-         .member = &C::host_name,
-         .default_text = "",
-         .unit = "",
-         .description = "join: name of this host; empty: what it is called",
-         .check = check_own_name},
+        {"host_name", &C::host_name, "", "", "join: name of this host; empty: what it is called"},
         {"leave_with_leader",
          &C::leave_with_leader,
          "false",

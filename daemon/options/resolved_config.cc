@@ -14,6 +14,7 @@
 #include "daemon/options/config_options.h"
 #include "proto/did_you_mean.h"
 #include "proto/failure.h"
+#include "proto/host_name.h"
 
 namespace afd::daemon {
 
@@ -171,6 +172,19 @@ Error no_certificates(const Config& config) {
         "cluster init DIR --host NAME' and copy them to each host");
 }
 
+// It would take the place of the host that leads, or of nobody.
+Result<> check_joining_name(const std::string& name) {
+    if (name.empty()) return {};
+    if (const Result<> valid = check_host_name(name); !valid.ok()) {
+        return invalid_argument("host_name = '{}': {}", with(name, valid.error().message));
+    }
+    if (name != kLeaderName && name != kLocalHost) return {};
+    return invalid_argument(
+        "host_name = '{}': is the host of the afdd that leads; name this one as its lists of hosts "
+        "do",
+        with(name));
+}
+
 Result<> check_hosts(const Config& config) {
     const bool is_member = config.has_hosts() || !config.join.empty();
     if (is_member && config.transport != Transport::kUcx) {
@@ -193,6 +207,7 @@ Result<> check_hosts(const Config& config) {
         return invalid_argument(
             "spawn = false: workers of other hosts are started by their afdd; leave spawn at true");
     }
+    if (!config.join.empty()) AFD_TRY(check_joining_name(config.host_name));
     // At which address a host that joins is seen shows when it has.
     if (config.has_hosts()) AFD_TRY(own_ucx_host(config));
     return {};

@@ -397,14 +397,23 @@ TEST(Config, TextsThatWorkersAreToldMustBeUtf8) {
 }
 
 TEST(Config, AHostThatJoinsIsNotNamedAsTheOneThatLeads) {
+    const auto joining_as = [](const std::string& name) {
+        ConfigSources sources = with_model();
+        sources.flags["join"] = "10.0.0.1:7411";
+        sources.flags["transport"] = "ucx";
+        sources.flags["cluster_dir"] = "/cluster";
+        sources.flags["host_name"] = name;
+        return sources;
+    };
     for (const char* wrong : {"leader", "local", "ca", "Node1"}) {
+        EXPECT_THAT(error_of(joining_as(wrong)),
+                    HasSubstr("host_name = '" + std::string(wrong) + "': "));
+        // Without `join` it means nothing, and one configuration may be for all hosts.
         ConfigSources sources = with_model();
         sources.flags["host_name"] = wrong;
-        EXPECT_THAT(error_of(sources), HasSubstr("host_name = '" + std::string(wrong) + "'"));
+        EXPECT_TRUE(resolve_config(sources).ok()) << wrong;
     }
-    ConfigSources sources = with_model();
-    sources.flags["host_name"] = "node1";
-    EXPECT_TRUE(resolve_config(sources).ok());
+    EXPECT_TRUE(resolve_config(joining_as("node1")).ok());
 }
 
 // A worker could say it only once it runs, as a failure of its own.
