@@ -4,8 +4,20 @@
 #include "daemon/config/address_kind.h"
 #include "daemon/config/listen_address.h"
 #include "proto/failure.h"
+#include "proto/host_name.h"
 
 namespace afd::daemon {
+
+namespace {
+
+bool may_have_ffn_workers_here(const Config& config) {
+    if (config.colocated()) return false;
+    const std::string names = "," + config.ffn_hosts + ",";
+    return config.ffn_hosts.empty() ||
+           names.find("," + std::string(kLocalHost) + ",") != std::string::npos;
+}
+
+}  // namespace
 
 Result<std::string> choose_ucx_host(const Config& config, const std::string& seen_at) {
     if (config.ucx_host == kUcxAuto) return seen_at;
@@ -21,7 +33,8 @@ Result<std::string> choose_ucx_host(const Config& config, const std::string& see
 Result<std::string> own_ucx_host(const Config& config) {
     if (!config.has_hosts()) return choose_ucx_host(config, "127.0.0.1");
     AFD_ASSIGN(const ListenAddress listen, parse_listen_address(config.cluster_listen));
-    if (config.ucx_host == kUcxAuto && kind_of_address(listen.host) == AddressKind::kAny) {
+    if (config.ucx_host == kUcxAuto && kind_of_address(listen.host) == AddressKind::kAny &&
+        may_have_ffn_workers_here(config)) {
         return invalid_argument(
             "ucx_host is not set: cluster_listen = '{}' is every address of this host; say with "
             "ucx_host at which one FFN workers listen",

@@ -19,9 +19,11 @@ inline constexpr const char* kUcxAuto = "auto";
 // Errors: kInvalidArgument: ucx_host is an address of this machine alone, and `seen_at` is not.
 Result<std::string> choose_ucx_host(const Config& config, const std::string& seen_at);
 
-// Of the afdd that leads, or has all workers itself. REQUIRES: cluster_listen was checked, and is
-// set if there are hosts.
-// Errors: as above; kInvalidArgument: cluster_listen names no single address.
+// Of the afdd that leads, or has all workers itself. Every address, as cluster_listen may have it,
+// only where no FFN worker of this host listens. REQUIRES: cluster_listen was checked, and is set
+// if there are hosts.
+// Errors: as above; kInvalidArgument: cluster_listen names no single address, and FFN workers of
+// this host need one.
 Result<std::string> own_ucx_host(const Config& config);
 
 }  // namespace afd::daemon

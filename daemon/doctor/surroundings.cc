@@ -3,9 +3,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/cluster/cluster_identity.h"
 #include "daemon/config/join_address.h"
@@ -81,23 +84,16 @@ bool is_known_transport(std::string_view name) {
     return false;
 }
 
-struct TransportNames {
-    std::string unknown;  // The first; empty: UCX knows all of them.
-    bool has_known = false;
-};
+// Empty: all are known, or the list says what not to use.
+std::string first_unknown(const std::string& list) {
+    if (list.starts_with('^')) return "";
+    const std::vector<std::string> names = comma_list(list);
+    const auto unknown = std::ranges::find_if_not(names, is_known_transport);
+    return unknown == names.end() ? "" : *unknown;
+}
 
-TransportNames read_transports(const std::string& list) {
-    // What not to use.
-    if (list.starts_with('^')) return {"", true};
-    TransportNames names;
-    for (const std::string& name : comma_list(list)) {
-        if (is_known_transport(name)) {
-            names.has_known = true;
-        } else if (names.unknown.empty()) {
-            names.unknown = name;
-        }
-    }
-    return names;
+bool has_several(const std::string& devices) {
+    return devices == "all" || devices.starts_with('^') || devices.find(',') != std::string::npos;
 }
 
 // Of a host that joins the address shows when it has.
@@ -114,7 +110,9 @@ Result<UcxNetwork> network_of(const Config& config, const NetworkDevices& device
     }
     AFD_ASSIGN(UcxNetwork network, choose_ucx_network(config, "127.0.0.1", devices));
     network.host = "the address that reaches the leader";
-    if (config.ucx_devices == kUcxAuto) network.devices = "the device that has it";
+    if (config.ucx_devices == kUcxAuto && network.devices != "all") {
+        network.devices = "the device that has it";
+    }
     return network;
 }
 
@@ -126,18 +124,16 @@ Finding examine_network(const Config& config, const NetworkDevices& devices) {
     if (!network.ok()) return failed(kSubject, network.error(), "afdd starts once it is right");
     finding.text = fmt::format(
         "workers talk over UCX ({}) at {}", config.ucx_transports, network.value().text());
-    const TransportNames names = read_transports(config.ucx_transports);
-    if (!names.unknown.empty()) {
-        finding.level = names.has_known ? Finding::Level::kWarning : Finding::Level::kFailed;
-        finding.exit_code = ExitCode::kWorkerFailed;
-        finding.remedy = fmt::format(
-            "ucx_transports: UCX 1.13 knows no '{}'; ucx_info -d lists them", names.unknown);
-    } else if (config.ucx_devices != kUcxAuto &&
-               network.value().devices != device_with(devices, network.value().host)) {
+    const std::string unknown = first_unknown(config.ucx_transports);
+    if (!unknown.empty()) {
+        finding.level = Finding::Level::kWarning;
+        finding.remedy =
+            fmt::format("ucx_transports: UCX 1.13 knows no '{}'; ucx_info -d lists them", unknown);
+    } else if (has_several(network.value().devices)) {
         finding.level = Finding::Level::kWarning;
         finding.remedy =
             "UCX opens a port in every worker on each of these devices, and whoever reaches one "
-            "can end the worker: leave ucx_devices at auto, or name the one of a closed network";
+            "can end the worker: name the one of a closed network with ucx_devices";
     }
     return finding;
 }

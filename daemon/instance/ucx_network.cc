@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/config/address_kind.h"
 #include "daemon/config/ucx_host.h"
 #include "proto/failure.h"
 
@@ -17,8 +18,8 @@ namespace {
 
 // Transports for which the kernel's devices are all that there is.
 bool uses_kernel_devices(const std::string& transports) {
-    constexpr std::array<std::string_view, 7> kWithout = {
-        "tcp", "self", "sm", "shm", "mm", "posix", "sysv"};
+    constexpr std::array<std::string_view, 10> kWithout = {
+        "tcp", "self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"};
     return std::ranges::all_of(comma_list(transports), [&](const std::string& transport) {
         return std::ranges::find(kWithout, transport) != kWithout.end();
     });
@@ -73,7 +74,9 @@ Result<UcxNetwork> choose_ucx_network(const Config& config,
     // Where the kernel does not tell, UCX finds out.
     const bool is_known = !devices.empty();
     const std::string own_device = device_with(devices, host);
-    if (is_known && own_device.empty()) {
+    // Every address: nobody listens here, and no device is meant.
+    const bool is_any = kind_of_address(host) == AddressKind::kAny;
+    if (is_known && !is_any && own_device.empty()) {
         return invalid_argument(
             "ucx_host = '{}': no network device of this host has this address (ip address lists "
             "them)",
@@ -83,7 +86,7 @@ Result<UcxNetwork> choose_ucx_network(const Config& config,
         if (is_known) AFD_TRY(check_ucx_devices(config, devices));
         return UcxNetwork{host, config.ucx_devices, ports};
     }
-    const bool is_one = is_known && uses_kernel_devices(config.ucx_transports);
+    const bool is_one = is_known && !is_any && uses_kernel_devices(config.ucx_transports);
     return UcxNetwork{host, is_one ? own_device : "all", ports};
 }
 

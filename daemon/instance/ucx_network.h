@@ -31,7 +31,8 @@ struct UcxNetwork {
 };
 
 // `host`: as choose_ucx_host() says. With ucx_devices = auto the device that has it; of transports
-// that have other devices (rc, ud, dc) all, since no address says which of them is meant.
+// that have other devices (rc, ud, dc) all, since no address says which of them is meant; all, too,
+// where `host` is every address.
 // Errors: kInvalidArgument: no device of this host has the address, or there is none of
 // ucx_devices.
 Result<UcxNetwork> choose_ucx_network(const Config& config,

@@ -55,6 +55,13 @@ TEST(UcxHost, EveryAddressIsNone) {
         const auto host = own_ucx_host(leader(listen, kUcxAuto));
         ASSERT_FALSE(host.ok()) << listen;
         EXPECT_THAT(host.error().message, HasSubstr("ucx_host is not set: cluster_listen = '"));
+        // Where only the others have FFN workers, nobody listens here.
+        Config elsewhere = leader(listen, kUcxAuto);
+        elsewhere.ffn_hosts = "b,localhost";
+        EXPECT_TRUE(own_ucx_host(elsewhere).ok()) << listen;
+        elsewhere.ffn_hosts = "";
+        elsewhere.attention_hosts = "b";
+        EXPECT_FALSE(own_ucx_host(elsewhere).ok()) << "all FFN workers are here";
     }
 }
 

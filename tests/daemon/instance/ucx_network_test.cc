@@ -33,6 +33,9 @@ TEST(UcxNetwork, ByDefaultUsesTheDeviceThatHasTheAddress) {
     EXPECT_EQ(choose_ucx_network(config, "127.0.0.9", kDevices).value().devices, "lo");
     EXPECT_EQ(choose_ucx_network(config, "10.0.0.1", kDevices).value().text(), "10.0.0.1 on ib0");
     EXPECT_EQ(choose_ucx_network(config, "fd00:0::1", kDevices).value().devices, "ib0");
+    // Memory has no devices.
+    const Config with_memory = with_devices(kUcxAuto, "tcp,cma");
+    EXPECT_EQ(choose_ucx_network(with_memory, "10.0.0.1", kDevices).value().devices, "ib0");
 }
 
 TEST(UcxNetwork, TransportsWithOtherDevicesHaveAllOfThem) {
@@ -41,6 +44,12 @@ TEST(UcxNetwork, TransportsWithOtherDevicesHaveAllOfThem) {
               "10.0.0.1 on every device");
     // UCX finds out what the kernel does not tell.
     EXPECT_EQ(choose_ucx_network(with_devices(kUcxAuto), "10.0.0.1", {}).value().devices, "all");
+}
+
+TEST(UcxNetwork, EveryAddressIsOnEveryDevice) {
+    EXPECT_EQ(choose_ucx_network(with_devices(kUcxAuto), "0.0.0.0", kDevices).value().text(),
+              "0.0.0.0 on every device");
+    EXPECT_EQ(choose_ucx_network(with_devices("ib0"), "::", kDevices).value().devices, "ib0");
 }
 
 TEST(UcxNetwork, DevicesThatAreNamedStay) {
