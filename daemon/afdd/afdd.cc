@@ -237,12 +237,14 @@ void Afdd::reload() {
 // All of it or nothing.
 Result<> Afdd::reload_config() {
     AFD_ASSIGN(const Config config, surroundings_.reload());
-    if (hosts_ != nullptr) AFD_TRY(hosts_->renew_identity());
     HttpServices* const http = this->http();
+    ApiKeys keys;
     if (http != nullptr) {
         // The file that was named at the start; a key from the environment stays what it was.
-        AFD_ASSIGN(http->keys, load_api_keys(config_));
+        AFD_ASSIGN(keys, load_api_keys(config_));
     }
+    if (hosts_ != nullptr) AFD_TRY(hosts_->renew_identity());
+    if (http != nullptr) http->keys = std::move(keys);
     set_log_level(config.log_level);
     crew_->set_log_level(config.log_level);
     resizer_->set_log_level(config.log_level);
@@ -272,8 +274,8 @@ void Afdd::look_at_links() {
             continue;
         }
         log::error(
-            "{} for {} s, and requests over this link wait for round_timeout_ms: let ucx_host and "
-            "the firewall of either host allow it (docs/hosts.md, Ports)",
+            "{}; it has been so for {} s, and requests over this link end at round_timeout_ms: "
+            "check ucx_host and the firewalls of both hosts (docs/hosts.md, Ports)",
             news.text,
             LinkWatch::kDownMs / 1000);
     }

@@ -14,14 +14,15 @@ std::string host_text(const std::string& host) {
 }
 
 // Where its FFN workers are found, as far as the leader sees it.
-std::string address_of_host(const client::Status& status,
-                            const std::string& name,
-                            const std::string& own_address) {
-    if (name.empty()) return own_address;
+std::string whereabouts_of(const client::Status& status,
+                           const std::string& name,
+                           const std::string& own_address) {
+    if (name.empty()) return "listens at " + own_address;
     for (const client::Host& host : status.hosts()) {
-        if (host.name() == name) return host.address().substr(0, host.address().rfind(':'));
+        if (host.name() != name) continue;
+        return "joined from " + host.address().substr(0, host.address().rfind(':'));
     }
-    return "an unknown address";
+    return "has left";
 }
 
 }  // namespace
@@ -45,12 +46,12 @@ std::vector<LinkWatch::News> LinkWatch::look(const client::Status& status,
             Down& down = down_.try_emplace(ends, Down{now_ms, ""}).first->second;
             if (!down.text.empty() || now_ms - down.since_ms < kDownMs) continue;
             const std::string& host = rank->second->host();
-            down.text = fmt::format("attention {} {} reaches no ffn {} {} ({})",
+            down.text = fmt::format("attention {} {} cannot reach ffn {} {} (which {})",
                                     ends.first,
                                     host_text(session.host()),
                                     ends.second,
                                     host_text(host),
-                                    address_of_host(status, host, own_address));
+                                    whereabouts_of(status, host, own_address));
             news.push_back({true, down.text});
         }
     }

@@ -28,7 +28,8 @@ class LinkWatch {
     };
 
     // What has changed since the last reading. `own_address`: at which FFN workers of this host
-    // listen.
+    // listen. Of another host the text has the address from which it joined; its ucx_host may be
+    // another.
     std::vector<News> look(const client::Status& status,
                            const std::string& own_address,
                            uint64_t now_ms);

@@ -49,7 +49,9 @@ TEST_F(LinkWatchTest, ALinkThatStaysDownIsSaidOnceWithItsAddress) {
     const auto news = look(1000 + LinkWatch::kDownMs);
     ASSERT_EQ(news.size(), 1u);
     EXPECT_TRUE(news[0].is_down);
-    EXPECT_EQ(news[0].text, "attention 1 on host 'b' reaches no ffn 0 on this host (10.0.0.1)");
+    EXPECT_EQ(
+        news[0].text,
+        "attention 1 on host 'b' cannot reach ffn 0 on this host (which listens at 10.0.0.1)");
     EXPECT_EQ(watch_.reason(), news[0].text);
     EXPECT_TRUE(look(50'000).empty());
 }
@@ -59,7 +61,8 @@ TEST_F(LinkWatchTest, TheAddressOfAnotherHostIsWhereItJoinedFrom) {
     look(0);
     const auto news = look(LinkWatch::kDownMs);
     ASSERT_EQ(news.size(), 1u);
-    EXPECT_THAT(news[0].text, HasSubstr("reaches no ffn 1 on host 'b' (10.0.0.2)"));
+    EXPECT_THAT(news[0].text,
+                HasSubstr("cannot reach ffn 1 on host 'b' (which joined from 10.0.0.2)"));
 }
 
 TEST_F(LinkWatchTest, ALinkThatOpensIsNewsIfItsEndWas) {
