@@ -137,16 +137,18 @@ Result<> HostList::make_way(const Guest& guest,
     const auto before = joined_.find(name);
     if (before == joined_.end()) return {};
     Guest& there = *before->second;
-    if (there.facts.boot() == wanted.boot()) {
-        refuse(there,
-               failed_precondition("the host has joined again, from {}", with(guest.link.peer())));
-        return {};
-    }
     // Without the ports, which change: one reason for each pair.
     const auto address = [](const std::string& peer) { return peer.substr(0, peer.rfind(':')); };
+    if (there.facts.boot() == wanted.boot()) {
+        refuse(there,
+               failed_precondition("the host has joined again, from {}",
+                                   with(address(guest.link.peer()))));
+        return {};
+    }
     return unavailable(
-        "host '{}' is there already, from {}, and this is another machine, at {}: give each host a "
-        "name and a certificate of its own (afdctl cluster init DIR --host NAME)",
+        "host '{}' is there already, from {}, and this is another machine, or it was rebooted a "
+        "moment ago, at {}: if these are two, give each a name and a certificate of its own "
+        "(afdctl cluster init DIR --host NAME)",
         with(name, address(there.link.peer()), address(guest.link.peer())));
 }
 

@@ -9,8 +9,8 @@
 //                                    or Refusal
 //
 // A host that joins anew from the same machine has lost its other connection, or was started again.
-// From another machine it is a second one with the same name, which is refused as long as the first
-// is there.
+// From another machine, or after a reboot, it is refused as long as the first is there: until that
+// has been silent for too long.
 //
 // It knows nothing of workers: when a host joins or leaves, the listener does what there is to do.
 
