@@ -129,10 +129,15 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
     if (address.host == own_address_.host) return {};
     AFD_ASSIGN(const std::string ucx_host, choose_ucx_host(config_, address.host));
     AFD_ASSIGN(ucx_network_, choose_ucx_network(config_, ucx_host, network_devices()));
-    AFD_ASSIGN(UniqueFd socket, listen_within(ucx_network_.ports, address, "host_ports"));
+    Result<UniqueFd> socket = listen_within(ucx_network_.ports, address, "host_ports");
+    if (!socket.ok()) {
+        // Who has the ports may be gone at the next attempt.
+        const bool is_taken = socket.error().code == Code::kAlreadyExists;
+        return is_taken ? Error{Code::kUnavailable, socket.error().message} : socket.error();
+    }
     own_address_ = address;
     acceptor_ = std::make_unique<Acceptor>(
-        loop_, std::move(socket), address.text(), [this](UniqueFd connected) {
+        loop_, std::move(socket).value(), address.text(), [this](UniqueFd connected) {
             guests_->add(std::move(connected));
         });
     log::info("the leader finds this host at {}; workers talk over UCX at {}",
@@ -142,6 +147,22 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
 }
 
 Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined& joined) {
+    AFD_TRY(plan_for(joined));
+    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
+              joined.instance(),
+              leader.peer(),
+              joined.num_attention_workers(),
+              joined.num_ffn_workers());
+    life_.say_ready("joined " + leader.peer());
+    return {};
+}
+
+// Seats keep their cores when the host joins again, so the plan stays as long as it fits.
+Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
+    if (cpus_.attention.size() == joined.num_attention_workers() &&
+        cpus_.ffn.size() == joined.num_ffn_workers()) {
+        return {};
+    }
     Config local = config_;
     local.attention_workers = joined.num_attention_workers();
     local.ffn_workers = joined.num_ffn_workers();
@@ -149,12 +170,7 @@ Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined&
                setup_.cores().plan(allowed_cpus(), [&local](const std::vector<uint32_t>& cores) {
                    return plan_cpus(local, cores);
                }));
-    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
-              joined.instance(),
-              leader.peer(),
-              joined.num_attention_workers(),
-              joined.num_ffn_workers());
-    life_.say_ready("joined " + leader.peer());
+    if (!has_workers()) setup_.cores().hold(cpus_);
     return {};
 }
 
@@ -338,11 +354,12 @@ void JoinedHost::end(ExitCode code) {
     check_all_gone();
 }
 
+bool JoinedHost::has_workers() const {
+    return std::ranges::any_of(seats_, [](const auto& seat) { return seat.second->pid() != 0; });
+}
+
 void JoinedHost::check_all_gone() {
-    if (!is_ending_) return;
-    if (std::ranges::all_of(seats_, [](const auto& seat) { return seat.second->pid() == 0; })) {
-        loop_.stop();
-    }
+    if (is_ending_ && !has_workers()) loop_.stop();
 }
 
 }  // namespace afd::daemon

@@ -65,6 +65,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     // The leader.
     Result<cluster::Join> join_over(const ClusterLink& leader) override;
     Result<> on_joined(const ClusterLink& leader, const cluster::Joined& joined) override;
+    Result<> plan_for(const cluster::Joined& joined);
     void on_leader_over() override;
     void on_leader_lost() override;
     void on_leader_missing(const std::string& why) override;
@@ -85,6 +86,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     std::string state_text() const;
     void leave(const char* why);
     void end(ExitCode code);
+    bool has_workers() const;
     void check_all_gone();
 
     const Config config_;

@@ -14,6 +14,8 @@
 #include <memory>
 #include <thread>
 
+#include "daemon/config/listen_address.h"
+#include "daemon/tcp/tcp_socket.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/joined_process.h"
 #include "tests/integration/workload.h"
@@ -292,6 +294,21 @@ TEST_F(JoinedHosts, WhoCannotJoinHearsWhyAndSoDoesTheLeader) {
     const auto host = join("b");
     leader_->wait_ready();
     EXPECT_EQ(leader_->stop(), 0);
+}
+
+// As those of an instance before this one that has not ended yet.
+TEST_F(JoinedHosts, AHostWhosePortsAreTakenTriesAgain) {
+    leader_ = std::make_unique<Instance>(leader_flags(certificates_) +
+                                         std::vector<std::string>{"--ffn-hosts", "b"});
+    address_ = join_address(*leader_);
+    daemon::ListenAddress taken{.host = "127.0.0.1", .port = 0};
+    auto other = daemon::listen_tcp(taken, "test");
+    ASSERT_TRUE(other.ok()) << other.error().message;
+    const std::string port = std::to_string(taken.port);
+    const auto host = join("b", {"--host-ports", port + "-" + port});
+    host->wait_for_log("each of these ports of 127.0.0.1 is taken; name more; trying again");
+    other.value().reset();
+    host->wait_for_log("the leader finds this host at 127.0.0.1:" + port);
 }
 
 TEST_F(JoinedHosts, WhatCannotBeIsRefusedAndSaid) {
