@@ -66,7 +66,7 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     const Result<InstanceNeeds> needs = needs_of(config, exit_code, Weights::kIfThere);
     if (!needs.ok()) return refuse(exit_code, needs.error());
     if (!needs.value().memory) return ExitCode::kOk;
-    // Whether there is room is for the doctor to say: the configuration may be for another machine.
+    // Whether there is room now is for the doctor to say.
     const InstanceMemory& memory = *needs.value().memory;
     std::printf("# memory: on this host %s, experts of the weight cache %llu MiB\n",
                 memory.private_text().c_str(),

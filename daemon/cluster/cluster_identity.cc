@@ -274,9 +274,10 @@ std::string ClusterIdentity::expiry_text(int64_t now_s) const {
     if (left_s <= 0) {
         return fmt::format("{}: this certificate has expired, {}", expires_file_, expires_how_);
     }
-    return fmt::format("{}: this certificate expires in {} days, {}; SIGHUP makes afdd read it",
+    const int64_t num_days = (left_s + kDayS - 1) / kDayS;
+    return fmt::format("{}: this certificate expires within {}, {}; SIGHUP makes afdd read it",
                        expires_file_,
-                       left_s / kDayS,
+                       num_days == 1 ? "a day" : fmt::format("{} days", num_days),
                        expires_how_);
 }
 

@@ -162,10 +162,11 @@ Finding examine_files(const MachineFacts& facts, const InstanceNeeds& needs) {
     if (facts.nofile < num_min) {
         finding.level = Level::kFailed;
         finding.exit_code = ExitCode::kUsage;
+        const std::string workers =
+            needs.is_share_unknown ? " needs"
+                                   : fmt::format(" and its {} workers need", needs.num_workers);
         finding.remedy = fmt::format(
-            "afdd and its {1} workers need {0}: ulimit -n {0}, or LimitNOFILE={0} in the unit",
-            num_min,
-            needs.num_workers);
+            "afdd{1} {0}: ulimit -n {0}, or LimitNOFILE={0} in the unit", num_min, workers);
     } else if (num_possible < needs.num_connections) {
         finding.level = Level::kWarning;
         finding.remedy = fmt::format(

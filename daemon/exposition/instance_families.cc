@@ -32,7 +32,8 @@ void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
         return static_cast<double>(worker.heartbeat_age_ms()) / 1e3;
     });
     families.gauge("afd_kv_tokens",
-                   "Tokens that its KV cache holds, those reserved, and those in use");
+                   "Tokens for which its KV cache has room (total), those reserved, and those "
+                   "held");
     for (const client::Worker& worker : snapshot.status.workers()) {
         if (worker.role() != "attention") continue;
         MetricLabels labels = worker_labels(worker);

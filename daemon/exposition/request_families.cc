@@ -81,7 +81,7 @@ void add_counts(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.value(static_cast<double>(requests.num_output_tokens));
     families.counter("afd_request_success_total",
                      "Requests that ended without an error; abort: cancelled by the client, or "
-                     "behind the one call of a tool that it wanted",
+                     "after the single tool call that it had asked for",
                      "request_success_total");
     for (const auto& [reason, count] : requests.ends) {
         families.value({{"finished_reason", reason_name(reason)}}, static_cast<double>(count));

@@ -93,9 +93,11 @@ TEST(ClusterIdentity, SaysWhenItIsAboutToExpire) {
                 60);
     EXPECT_EQ(identity.expiry_text(now_s), "");
     EXPECT_THAT(identity.expiry_text(now_s + 28 * ClusterFiles::kDay),
-                AllOf(HasSubstr("node1.pem: this certificate expires in 1"),
+                AllOf(HasSubstr("node1.pem: this certificate expires within 12 days, "),
                       HasSubstr("on " + today(40)),
                       HasSubstr("remove it where ca.key is, run `afdctl cluster init")));
+    EXPECT_THAT(identity.expiry_text(identity.expires_s() - 100),
+                HasSubstr("this certificate expires within a day, on "));
     EXPECT_THAT(identity.expiry_text(now_s + 41 * ClusterFiles::kDay),
                 HasSubstr("node1.pem: this certificate has expired, on " + today(40)));
 }

@@ -408,6 +408,17 @@ TEST(Doctor, WarnsOfFewConnectionsWhereAfddWould) {
     }
 }
 
+// How many workers a host that joins gets, its leader says.
+TEST(Doctor, OfFilesTheNumberOfWorkersIsSaidWhereItIsKnown) {
+    MachineFacts facts = good_machine();
+    facts.nofile = 20;
+    InstanceNeeds needs = small_needs();
+    EXPECT_THAT(finding_of(examine(facts, needs), "nofile").remedy, HasSubstr(" workers need "));
+    needs.is_share_unknown = true;
+    EXPECT_THAT(finding_of(examine(facts, needs), "nofile").remedy,
+                ::testing::StartsWith("afdd needs "));
+}
+
 // Goal: a soft limit that afdd raises is none. Method: a child with a low one. Oracle: its facts.
 TEST(Doctor, JudgesTheLimitToWhichAfddRaisesItsOwn) {
     const pid_t child = ::fork();
