@@ -194,8 +194,8 @@ TEST(Afdctl, GenerateFlagsReachTheirFields) {
     EXPECT_TRUE(sent.keep_special_tokens());
 }
 
-// Goal: a number reaches its field as it was written, or is refused. Oracle: the largest seed, and
-// digits that another base would read differently.
+// Goal: ids and counts are read as decimal. Oracle: digits that another base would read
+// differently.
 TEST(Afdctl, NumbersAreDecimal) {
     MockAfdd server([](size_t, const Generate&) { return story({"a"}); });
     const ProgramResult result = afdctl(server,
@@ -219,6 +219,8 @@ TEST(Afdctl, NumbersAreDecimal) {
     EXPECT_EQ(sent.sampling().logit_bias(0).token_id(), 12u);
 }
 
+// Goal: a number reaches its field as it was written, or is refused. Oracle: the largest seed, and
+// digits that another base would read differently.
 TEST(Afdctl, SeedsAreDecimalAndOf64Bits) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     EXPECT_EQ(afdctl(server, {"generate", "hi", "--seed", "18446744073709551615"}).exit_code, 0);
