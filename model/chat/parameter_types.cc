@@ -6,6 +6,7 @@
 
 #include "model/chat/chat_text.h"
 #include "model/json/ordered_json.h"
+#include "model/json/schema_reference.h"
 
 namespace afd::model {
 namespace {
@@ -14,6 +15,9 @@ using SchemaJson = nlohmann::ordered_json;
 
 // References within each other; a schema may refer to itself.
 constexpr int kSchemaDepthMax = 16;
+// Members, values and bytes of references looked at for all parameters of a request: alternatives
+// that refer to each other would multiply. Of what is beyond them nothing is said.
+constexpr size_t kLooksMax = 1'000'000;
 
 const SchemaJson* member_of(const SchemaJson& json, std::string_view key) {
     if (!json.is_object()) return nullptr;
@@ -39,55 +43,76 @@ uint32_t kind_named(const SchemaJson& name) {
     return ParameterTypes::kAny;
 }
 
-// Where "#/$defs/NAME" leads to.
+// Where it leads within the parameters, which `root` describes.
 const SchemaJson* referred(const SchemaJson& root, const SchemaJson& reference) {
     if (!reference.is_string()) return nullptr;
-    const std::string& path = reference.get_ref<const std::string&>();
-    for (const std::string_view place : {"$defs", "definitions"}) {
-        const std::string start = "#/" + std::string(place) + "/";
-        const SchemaJson* all = member_of(root, place);
-        if (all != nullptr && path.starts_with(start)) {
-            return member_of(*all, std::string_view(path).substr(start.size()));
+    const std::string_view uri = reference.get_ref<const std::string&>();
+    return uri.starts_with('#') ? find_reference(root, uri.substr(1)) : nullptr;
+}
+
+// Of the parameters of one request.
+class KindsReader {
+  public:
+    uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root) {
+        return kinds_of(schema, root, kSchemaDepthMax);
+    }
+
+  private:
+    uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        if (depth == 0 || !look_at(1 + schema.size())) return ParameterTypes::kAny;
+        uint32_t kinds = 0;
+        const SchemaJson* type = member_of(schema, "type");
+        if (type != nullptr && type->is_array()) {
+            if (!look_at(type->size())) return ParameterTypes::kAny;
+            for (const SchemaJson& name : *type) kinds |= kind_named(name);
+        } else if (type != nullptr) {
+            kinds = kind_named(*type);
+        } else {
+            kinds = kinds_of_values(schema);
+            kinds |= kinds_of_alternatives(schema, root, depth - 1);
         }
+        if (kinds == 0) return ParameterTypes::kAny;
+        const SchemaJson* nullable = member_of(schema, "nullable");
+        return nullable && *nullable == true ? kinds | ParameterTypes::kNull : kinds;
     }
-    return nullptr;
-}
 
-uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth);
+    uint32_t kinds_of_alternatives(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        uint32_t kinds = 0;
+        for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+            const SchemaJson* alternatives = member_of(schema, key);
+            if (alternatives == nullptr || !alternatives->is_array()) continue;
+            for (const SchemaJson& one : *alternatives) {
+                kinds |= kinds_of(one, root, depth);
+                if (kinds == ParameterTypes::kAny) return kinds;
+            }
+        }
+        const SchemaJson* reference = member_of(schema, "$ref");
+        if (reference == nullptr) return kinds;
+        const size_t num_bytes =
+            reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
+        const SchemaJson* found = look_at(num_bytes) ? referred(root, *reference) : nullptr;
+        return found ? kinds | kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+    }
 
-uint32_t kinds_of_alternatives(const SchemaJson& schema, const SchemaJson& root, int depth) {
-    uint32_t kinds = 0;
-    for (const char* key : {"anyOf", "oneOf", "allOf"}) {
-        const SchemaJson* alternatives = member_of(schema, key);
-        if (alternatives == nullptr || !alternatives->is_array()) continue;
-        for (const SchemaJson& one : *alternatives) kinds |= kinds_of(one, root, depth);
+    uint32_t kinds_of_values(const SchemaJson& schema) {
+        uint32_t kinds = 0;
+        if (const SchemaJson* values = member_of(schema, "enum"); values && values->is_array()) {
+            if (!look_at(values->size())) return ParameterTypes::kAny;
+            for (const SchemaJson& value : *values) kinds |= kind_of(value);
+        }
+        if (const SchemaJson* value = member_of(schema, "const")) kinds |= kind_of(*value);
+        return kinds;
     }
-    if (const SchemaJson* values = member_of(schema, "enum"); values && values->is_array()) {
-        for (const SchemaJson& value : *values) kinds |= kind_of(value);
-    }
-    if (const SchemaJson* value = member_of(schema, "const")) kinds |= kind_of(*value);
-    if (const SchemaJson* reference = member_of(schema, "$ref")) {
-        const SchemaJson* found = referred(root, *reference);
-        kinds |= found ? kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
-    }
-    return kinds;
-}
 
-uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
-    if (depth == 0) return ParameterTypes::kAny;
-    uint32_t kinds = 0;
-    const SchemaJson* type = member_of(schema, "type");
-    if (type != nullptr && type->is_array()) {
-        for (const SchemaJson& name : *type) kinds |= kind_named(name);
-    } else if (type != nullptr) {
-        kinds = kind_named(*type);
-    } else {
-        kinds = kinds_of_alternatives(schema, root, depth - 1);
+    // False: that is beyond what may be looked at, and so is all that follows.
+    bool look_at(size_t num_parts) {
+        const bool is_within = num_parts <= looks_;
+        looks_ = is_within ? looks_ - num_parts : 0;
+        return is_within;
     }
-    if (kinds == 0) return ParameterTypes::kAny;
-    const SchemaJson* nullable = member_of(schema, "nullable");
-    return nullable && *nullable == true ? kinds | ParameterTypes::kNull : kinds;
-}
+
+    size_t looks_ = kLooksMax;
+};
 
 // `text` as a value other than a string; nothing: it is none that is taken.
 std::optional<std::string> value_of(std::string_view text, uint32_t kinds) {
@@ -106,6 +131,7 @@ std::optional<std::string> value_of(std::string_view text, uint32_t kinds) {
 
 std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::string>& tools) {
     Kinds kinds;
+    KindsReader reader;
     for (const std::string& tool : tools) {
         const Result<SchemaJson> json = parse_ordered_json(tool, "a tool");
         const SchemaJson* function = json.ok() ? member_of(json.value(), "function") : nullptr;
@@ -114,8 +140,7 @@ std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::
         const SchemaJson* properties = schema ? member_of(*schema, "properties") : nullptr;
         if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
         for (const auto& [parameter, described] : properties->items()) {
-            kinds[{name->get<std::string>(), parameter}] =
-                kinds_of(described, *schema, kSchemaDepthMax);
+            kinds[{name->get<std::string>(), parameter}] = reader.kinds_of(described, *schema);
         }
     }
     return std::make_shared<const ParameterTypes>(std::move(kinds));

@@ -10,9 +10,9 @@
 
 #include "model/grammar/number_bounds.h"
 #include "model/grammar/schema_keywords.h"
-#include "model/grammar/schema_reference.h"
 #include "model/grammar/schema_types.h"
 #include "model/json/ordered_json.h"
+#include "model/json/schema_reference.h"
 #include "model/unicode/utf8.h"
 #include "proto/failure.h"
 

@@ -90,6 +90,59 @@ TEST(ParameterTypes, ReferencesLeadToDefinitions) {
     }
 }
 
+TEST(ParameterTypes, ReferencesLeadWhereThoseOfSchemasLead) {
+    const std::string rest =
+        R"(,"$defs":{"Box<str>":{"type":"string"},"a/b":{"anyOf":[{},{"type":"null"}]}})";
+    const auto kinds = [&](const std::string& reference) {
+        return types_of(R"({"$ref":")" + reference + R"("})", rest)->kinds().at({"f", "a"});
+    };
+    EXPECT_EQ(kinds("#/$defs/Box%3Cstr%3E"), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds("#/$defs/a~1b/anyOf/1"), uint32_t{ParameterTypes::kNull});
+    EXPECT_EQ(kinds("/$defs/Box%3Cstr%3E"), uint32_t{ParameterTypes::kAny});
+    EXPECT_EQ(kinds("#"), uint32_t{ParameterTypes::kAny});
+}
+
+// `{"anyOf": [...]}` of as many references to `name`.
+std::string choice_of(size_t num_choices, const std::string& name) {
+    std::string choices;
+    for (size_t i = 0; i < num_choices; ++i) {
+        choices += (i == 0 ? "" : ",") + std::string(R"({"$ref":"#/$defs/)") + name + R"("})";
+    }
+    return R"({"anyOf":[)" + choices + "]}";
+}
+
+// Goal: alternatives that refer to each other cost what one may look at, not their product. Method:
+// 20 of themselves, 16 deep; and 30 to the power of 7, which all are strings. That they are read at
+// all is the test: one at a time they take years.
+TEST(ParameterTypes, AlternativesOfAlternativesAreReadAtOnce) {
+    const std::string itself = R"(,"$defs":{"A":)" + choice_of(20, "A") + "}";
+    EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at({"f", "a"}),
+              uint32_t{ParameterTypes::kAny});
+    const auto chain = [](size_t num_choices) {
+        std::string all;
+        for (int i = 0; i < 7; ++i) {
+            const std::string next = "A" + std::to_string(i + 1);
+            all += "\"A" + std::to_string(i) + "\":" + choice_of(num_choices, next) + ",";
+        }
+        const std::string rest = ",\"$defs\":{" + all + R"("A7":{"type":"string"}})";
+        return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at({"f", "a"});
+    };
+    EXPECT_EQ(chain(3), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(chain(30), uint32_t{ParameterTypes::kAny});
+}
+
+// Goal: values count, too, or few looks were long ones. Method: an enum that is read once, and one
+// that 500 alternatives lead to.
+TEST(ParameterTypes, AlternativesOfOneLongEnumAreReadAtOnce) {
+    std::string values = "1";
+    for (int i = 0; i < 9'000; ++i) values += ",1";
+    std::string rest =
+        R"(,"$defs":{"A":)" + choice_of(500, "B") + R"(,"B":{"enum":[)" + values + "]}}";
+    const auto types = types_of(R"({"$ref":"#/$defs/B"},"b":{"$ref":"#/$defs/A"})", rest);
+    EXPECT_EQ(types->kinds().at({"f", "a"}), uint32_t{ParameterTypes::kNumber});
+    EXPECT_EQ(types->kinds().at({"f", "b"}), uint32_t{ParameterTypes::kAny});
+}
+
 TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
     for (const char* tool : {"{",
                              "[]",

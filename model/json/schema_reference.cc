@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/schema_reference.h"
+#include "model/json/schema_reference.h"
 
 #include <algorithm>
 #include <charconv>
