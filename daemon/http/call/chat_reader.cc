@@ -203,14 +203,18 @@ ApiResult<client::TokenIds> render_prompt(const Conversation& conversation, cons
     if (!prompt.ok()) return of_template(prompt.error());
     // Before the text is looked at in any other way: encoding costs some hundred times as much.
     const std::string text = prompt.value().to_text();
-    if (model.tokenizer->tokens_min(text) > model.context_length) {
-        return ApiError{.status = 400,
-                        .code = "context_length_exceeded",
-                        .param = "messages",
-                        .message = fmt::format("the messages have {} bytes, which are more than "
-                                               "the {} tokens of the model's context",
-                                               text.size(),
-                                               model.context_length)};
+    const uint64_t tokens_min = model.tokenizer->tokens_min(text);
+    if (tokens_min > model.context_length) {
+        return ApiError{
+            .status = 400,
+            .code = "context_length_exceeded",
+            .param = "messages",
+            .message = fmt::format("the messages have {} bytes, which are at least {} tokens: at "
+                                   "most {} fit, the context length of the model; send fewer or "
+                                   "shorter messages",
+                                   text.size(),
+                                   tokens_min,
+                                   model.context_length)};
     }
     const Result<std::vector<uint32_t>> ids = prompt.value().encode(*model.tokenizer);
     if (!ids.ok()) return bad_field("messages", ids.error().message);

@@ -189,7 +189,7 @@ void read_form(FieldReader& fields, GenerationCall& call) {
         if (!call.is_stream) {
             fields.fail(bad_field("stream_options", "stream_options is for streams: set stream"));
         }
-        for (std::string& name : inner.unknown()) call.ignored.push_back(std::move(name));
+        fields.add_unknown(inner);
     }
     if (!fields.boolean("spaces_between_special_tokens").value_or(true)) {
         fields.fail(unsupported_field("spaces_between_special_tokens",

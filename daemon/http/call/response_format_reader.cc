@@ -16,8 +16,9 @@ namespace {
 constexpr const char* kField = "response_format";
 
 // The same path through the body again, as it was written: FieldReader's values have their members
-// by the alphabet. `outer`: response_format, or its json_schema.
+// by the alphabet. `outer`: response_format, or, where it `is_within` that, its json_schema.
 void take_schema(FieldReader& outer,
+                 bool is_within,
                  std::string_view body,
                  SamplingSettings& sampling,
                  std::vector<std::string>& ignored) {
@@ -27,7 +28,6 @@ void take_schema(FieldReader& outer,
         return;
     }
     const nlohmann::ordered_json& format = ordered.value().at(kField);
-    const bool is_within = outer.path_of("schema") == "response_format.json_schema.schema";
     const std::string text = model::compact_text(is_within ? format.at("json_schema").at("schema")
                                                            : format.at("schema"));
     note_ignored(text, outer.path_of("schema"), ignored);
@@ -53,7 +53,7 @@ void read_schema(FieldReader& format,
                              "response_format.json_schema has no schema: it must be a JSON "
                              "Schema"));
     }
-    if (!inner.error()) take_schema(inner, body, sampling, ignored);
+    if (!inner.error()) take_schema(inner, true, body, sampling, ignored);
     if (inner.error()) format.fail(*inner.error());
     format.add_unknown(inner);
 }
@@ -78,7 +78,7 @@ void read_response_format(FieldReader& fields,
     const std::optional<std::string> type = format.text("type");
     // As llama-server has it, this type may come with a schema.
     if (type == "json_object" && format.any("schema") != nullptr) {
-        take_schema(format, body, sampling, ignored);
+        take_schema(format, false, body, sampling, ignored);
     } else if (type == "json_object") {
         sampling.mutable_response_format()->set_json_object(true);
     } else if (type == "json_schema") {

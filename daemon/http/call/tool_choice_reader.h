@@ -28,7 +28,7 @@ ToolChoice read_tool_choice(FieldReader& fields);
 // One call of a tool in the form of the model, with arguments of its parameters. `body`: of the
 // request, whose `tools` were read. `chat` renders it. Errors: 400: there is no such tool, or its
 // parameters ask for what is not supported, or they are beyond the limits of
-// model/json/ordered_json.h; calls of the model are not JSON.
+// model/json/ordered_json.h, or the calls of the model's template are not JSON.
 // `ignored`: gets the places in the parameters that the arguments are not held to.
 std::optional<ApiError> force_call(const ToolChoice& choice,
                                    std::string_view body,

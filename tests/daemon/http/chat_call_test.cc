@@ -78,6 +78,20 @@ TEST_F(ChatCallTest, MessagesHaveAContentAndTemplatesTheirOwnSwitches) {
     EXPECT_TRUE(read(R"(,"logprobs":false,"top_logprobs":0)").ignored.empty());
 }
 
+TEST_F(ChatCallTest, MessagesBeyondTheContextAreRefusedBeforeTheyAreEncoded) {
+    use_chatml();
+    const auto call = read_chat(
+        R"({"messages":[{"role":"user","content":")" + std::string(5000, 'a') + R"("}]})", model_);
+    const auto* error = std::get_if<ApiError>(&call);
+    ASSERT_NE(error, nullptr);
+    EXPECT_EQ(error->code, "context_length_exceeded");
+    EXPECT_EQ(error->param, "messages");
+    EXPECT_THAT(error->message,
+                testing::MatchesRegex("the messages have 5[0-9]+ bytes, which are at least [0-9]+ "
+                                      "tokens: at most 4096 fit, the context length of the "
+                                      "model; send fewer or shorter messages"));
+}
+
 // Goal: a format leaves a model its thoughts, unless it is asked for none.
 TEST_F(ChatCallTest, AFormatLeavesRoomForThoughts) {
     use_chatml();
