@@ -394,8 +394,9 @@ TEST_F(RequestTest, ResponseFormatGoesToTheWorkerAndIsJudgedBefore) {
     EXPECT_EQ(create()->admit(1).sampling().response_format().json_schema(),
               R"({"type": "integer"})");
     EXPECT_THAT(create()->admit(1).end_ids(), ElementsAre(kEndOfText));
-    format.set_json_schema(R"({"minimum": 3})");
-    EXPECT_THAT(refusal(), HasSubstr(R"(response_format is refused: json_schema: #: "minimum")"));
+    format.set_json_schema(R"({"multipleOf": 3})");
+    EXPECT_THAT(refusal(),
+                HasSubstr(R"(response_format is refused: json_schema: #: "multipleOf")"));
     format.set_json_object(true);
     wish_.set_ignore_eos(true);
     EXPECT_EQ(refusal(),
