@@ -219,10 +219,16 @@ class SchemaReader {
         return schema;
     }
 
-    Result<> check_disjoint(const Alternatives& one) const {
+    Result<> check_disjoint(const Alternatives& one) {
         for (size_t i = 0; i < one.choices.size(); ++i) {
             for (size_t j = 0; j < i; ++j) {
-                if (are_disjoint(list_, one.choices[i], one.choices[j])) continue;
+                if (are_disjoint(list_, one.choices[i], one.choices[j], looks_)) continue;
+                if (looks_ == 0) {
+                    return invalid_argument(
+                        "json_schema: {}: oneOf has too many choices to tell whether a value may "
+                        "fit two of them; use anyOf",
+                        with(one.where));
+                }
                 return invalid_argument(
                     "json_schema: {}: oneOf is not supported where a value may fit two of its "
                     "choices, as {} and {}: give them other types, or a required member with "
@@ -418,6 +424,7 @@ class SchemaReader {
     std::vector<std::string> ignored_;
     std::map<const OrderedJson*, uint32_t> places_;
     int depth_ = 0;
+    size_t looks_ = kDisjointLooksMax;  // Of check_disjoint.
 };
 
 }  // namespace

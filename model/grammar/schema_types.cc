@@ -10,7 +10,7 @@ namespace {
 using Kind = Schema::Kind;
 
 // How far it is looked into members of members.
-constexpr int kLooksMax = 16;
+constexpr int kMemberDepthMax = 16;
 
 // The type of a value that is spelled.
 Kind kind_of(const std::string& text) {
@@ -37,52 +37,66 @@ bool are_other_types(Kind one, Kind other) {
     return type(one) != type(other);
 }
 
-bool is_none_of(const Schema& spelled, const Schema& other) {
-    return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
-        if (other.kind != Kind::kSpelled) return are_other_types(kind_of(text), other.kind);
-        return std::ranges::all_of(other.texts, [&](const std::string& second) {
-            // 1 and 1.0 are one value in two spellings; so may be lists and objects.
-            const bool has_one_spelling =
-                kind_of(text) != Kind::kNumber && text.front() != '{' && text.front() != '[';
-            return are_other_types(kind_of(text), kind_of(second)) ||
-                   (has_one_spelling && text != second);
-        });
-    });
+// Of two values that are spelled.
+bool is_other(const std::string& one, const std::string& second) {
+    if (are_other_types(kind_of(one), kind_of(second))) return true;
+    // 1 and 1.0 are one value in two spellings; so may be lists and objects.
+    const bool has_one_spelling =
+        kind_of(one) != Kind::kNumber && one.front() != '{' && one.front() != '[';
+    return has_one_spelling && one != second;
 }
 
 class DisjointSchemas {
   public:
-    explicit DisjointSchemas(const SchemaList& schemas) : schemas_(schemas) {}
+    DisjointSchemas(const SchemaList& schemas, size_t& looks) : schemas_(schemas), looks_(looks) {}
 
-    bool are(uint32_t one, uint32_t other, int looks) const {
-        if (looks == kLooksMax) return false;
+    bool are(uint32_t one, uint32_t other, int depth) {
+        if (depth == kMemberDepthMax || !look_at(1)) return false;
         const Schema& a = schemas_[one];
         const Schema& b = schemas_[other];
         if (a.kind == Kind::kAnyOf) {
             return std::ranges::all_of(
-                a.items, [&](uint32_t choice) { return are(choice, other, looks + 1); });
+                a.items, [&](uint32_t choice) { return are(choice, other, depth + 1); });
         }
-        if (b.kind == Kind::kAnyOf) return are(other, one, looks + 1);
+        if (b.kind == Kind::kAnyOf) return are(other, one, depth + 1);
         if (a.kind == Kind::kSpelled) return is_none_of(a, b);
         if (b.kind == Kind::kSpelled) return is_none_of(b, a);
         if (are_other_types(a.kind, b.kind)) return true;
         return a.kind == Kind::kObject &&
-               (has_what_lacks(a, b, looks) || has_what_lacks(b, a, looks));
+               (has_what_lacks(a, b, depth) || has_what_lacks(b, a, depth));
     }
 
   private:
-    // Whether objects of `one` have a member that objects of `other` have not, or only with other
-    // values.
-    bool has_what_lacks(const Schema& one, const Schema& other, int looks) const {
-        return std::ranges::any_of(one.members, [&](const Schema::Member& member) {
-            if (!member.is_required) return false;
-            const auto found = std::ranges::find(other.members, member.name, &Schema::Member::name);
-            if (found != other.members.end()) return are(member.schema, found->schema, looks + 1);
-            return !other.rest || are(member.schema, *other.rest, looks + 1);
+    bool is_none_of(const Schema& spelled, const Schema& other) {
+        return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
+            if (!look_at(1 + other.texts.size())) return false;
+            if (other.kind != Kind::kSpelled) return are_other_types(kind_of(text), other.kind);
+            return std::ranges::all_of(
+                other.texts, [&](const std::string& second) { return is_other(text, second); });
         });
     }
 
+    // Whether objects of `one` have a member that objects of `other` have not, or only with other
+    // values.
+    bool has_what_lacks(const Schema& one, const Schema& other, int depth) {
+        if (!look_at(one.members.size())) return false;
+        return std::ranges::any_of(one.members, [&](const Schema::Member& member) {
+            if (!member.is_required || !look_at(other.members.size())) return false;
+            const auto found = std::ranges::find(other.members, member.name, &Schema::Member::name);
+            if (found != other.members.end()) return are(member.schema, found->schema, depth + 1);
+            return !other.rest || are(member.schema, *other.rest, depth + 1);
+        });
+    }
+
+    // False: that is beyond what may be looked at, and so is all that follows.
+    bool look_at(size_t num_parts) {
+        const bool is_within = num_parts < looks_;
+        looks_ = is_within ? looks_ - num_parts : 0;
+        return is_within;
+    }
+
     const SchemaList& schemas_;
+    size_t& looks_;
 };
 
 }  // namespace
@@ -109,8 +123,8 @@ bool is_of_objects(const SchemaList& schemas) {
     return true;
 }
 
-bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other) {
-    return DisjointSchemas(schemas).are(one, other, 0);
+bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, size_t& looks) {
+    return DisjointSchemas(schemas, looks).are(one, other, 0);
 }
 
 }  // namespace afd::model

@@ -3,6 +3,7 @@
 
 // Which values schemas allow, as far as their types tell.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "model/grammar/schema.h"
@@ -12,8 +13,13 @@ namespace afd::model {
 // Whether every text of the first of `schemas` is an object.
 bool is_of_objects(const SchemaList& schemas);
 
+// Schemas, members and values looked at for all oneOf of a schema: choices of choices, and members
+// of members, multiply.
+inline constexpr size_t kDisjointLooksMax = 4'000'000;
+
 // Whether no value is valid against both: their types differ, or an object of the one has a member
-// that one of the other cannot have. False where that takes a closer look.
-bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other);
+// that one of the other cannot have. False where that takes a closer look. `looks`: what may still
+// be looked at, less by what was; at 0 the answer is false.
+bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, size_t& looks);
 
 }  // namespace afd::model

@@ -448,6 +448,47 @@ TEST(SchemaProgram, OneOfIsTakenWhereNoValueFitsTwo) {
               "");
 }
 
+// {"oneOf": [...]} of `num_choices` objects that only a member behind seven others tells apart.
+std::string discriminated(size_t num_choices) {
+    std::string choices;
+    for (size_t i = 0; i < num_choices; ++i) {
+        std::string properties;
+        std::string required;
+        for (const char name : std::string_view("abcdefg")) {
+            properties += fmt::format(R"("{}":{{"type":"string"}},)", name);
+            required += fmt::format(R"("{}",)", name);
+        }
+        choices += fmt::format(R"({}{{"type":"object","properties":{{{}"kind":{{"const":"k{}"}}}},)"
+                               R"("required":[{}"kind"]}})",
+                               i == 0 ? "" : ",",
+                               properties,
+                               i,
+                               required);
+    }
+    return R"({"oneOf":[)" + choices + "]}";
+}
+
+// Goal: what is looked at to tell choices apart is bounded, and enough for what people write.
+// Method: an object whose 125 members are objects like it, 125 to the power of 16 of them; and 200
+// objects that differ in the last of their members. That the former is judged at all is the test.
+TEST(SchemaProgram, OneOfIsJudgedAtOnce) {
+    std::string names;
+    std::string properties;
+    for (int i = 0; i < 125; ++i) {
+        names += fmt::format(R"({}"m{}")", i == 0 ? "" : ",", i);
+        properties += fmt::format(R"({}"m{}":{{"$ref":"#/$defs/A"}})", i == 0 ? "" : ",", i);
+    }
+    EXPECT_EQ(refusal(fmt::format(
+                  R"({{"oneOf":[{{"$ref":"#/$defs/A"}},{{"$ref":"#/$defs/A"}}],"$defs":{{"A":)"
+                  R"({{"type":"object","required":[{}],"properties":{{{}}}}}}}}})",
+                  names,
+                  properties)),
+              "json_schema: #: oneOf has too many choices to tell whether a value may fit two of "
+              "them; use anyOf");
+    const auto read = read_json_schema(discriminated(200));
+    EXPECT_TRUE(read.ok()) << read.error().message;
+}
+
 // Goal: no way is offered that no text ends. Oracle: the schema, whose texts can be counted.
 TEST(SchemaProgram, EndlessWaysAreNotOffered) {
     const auto program = schema_program(
