@@ -4,9 +4,8 @@
 // JsonRules: what every JSON text is made of (RFC 8259), as rules of a ByteProgram.
 //
 // Narrower than the RFC where a model could go on for ever or a reader may stumble:
-//   blanks      a space, or a line break and at most kIndentMax blanks; none before the text,
-//   before
-//               ',' or ':', or behind the text
+//   blanks      a space, or a line break and at most kIndentMax spaces or tabs; none before the
+//               text, before ',' or ':', or behind the text
 //   numbers     at most kDigitsMax digits before the point and kFractionDigitsMax behind it,
 //               exponents of two digits: what fits 64 bits, and a double
 //   strings     well-formed UTF-8; \u escapes of surrogates in pairs only

@@ -38,8 +38,9 @@ class BoundsReader {
     Result<> read_one(const char* name, bool is_least, bool is_excluded) {
         const auto found = schema_.find(name);
         if (found == schema_.end()) return {};
-        if (is_long_integer(*found))
+        if (is_long_integer(*found)) {
             return pass_beyond(shown_text(*found).front() != '-', is_least);
+        }
         if (!found->is_number()) {
             return invalid_argument("json_schema: {}: {} is {}; it must be a number",
                                     with(where_, name, shown_text(*found)));

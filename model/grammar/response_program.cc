@@ -45,8 +45,9 @@ ByteProgram::Node thought(ByteProgram& program, ByteProgram::Node next) {
     for (size_t num_read = kThoughtEnd.size() - 1; num_read > 0; --num_read) {
         const auto wanted = static_cast<uint8_t>(kThoughtEnd[num_read]);
         const ByteSet goes_on = byte_range(wanted, wanted);
-        const ByteProgram::Node back = program.either(
-            program.bytes(begin, one), program.bytes(any & ~(begin | goes_on), none));
+        const ByteProgram::Node back =
+            program.either(program.either(program.bytes(begin, one), special),
+                           program.bytes(any & ~(begin | goes_on), none));
         const ByteProgram::Node on = program.bytes(goes_on, more);
         if (num_read > 1) {
             more = program.either(on, back);

@@ -60,7 +60,9 @@ TEST(ResponseProgram, AThoughtComesBeforeTheAnswer) {
         EXPECT_FALSE(allows(program, thought)) << thought;
     }
     EXPECT_FALSE(allows(program, "a</think>b</think>12")) << "the first mark ends the thought";
-    EXPECT_TRUE(allows(program, "so\xff</think>12")) << "a special token";
+    for (const char* thought : {"so", "a <", "a </thi"}) {
+        EXPECT_TRUE(allows(program, std::string(thought) + "\xff</think>12")) << "a special token";
+    }
     EXPECT_FALSE(allows(program, "so\xff<think>12"));
     EXPECT_FALSE(allows(program, "</think>\n\n\n12"));
 }
