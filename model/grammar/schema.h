@@ -40,7 +40,11 @@ struct Schema {
     };
 
     Kind kind = Kind::kAny;
-    Count length = {};  // Code points, or elements.
+    // What the schema says itself. Where it does not, texts are of the kind and have no further
+    // members all the same, but other values would be valid, too.
+    bool has_type = false;
+    bool is_closed = false;  // kObject: there are no further members.
+    Count length = {};       // Code points, or elements.
     std::optional<StringFormat> format = {};
     std::optional<NumberRange> range = {};  // kInteger, kNumber.
     std::vector<uint32_t> items = {};       // Of the first elements, or the choices.

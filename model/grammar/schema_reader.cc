@@ -278,7 +278,7 @@ class SchemaReader {
     }
 
     Result<Schema> of_kind(Kind kind, const OrderedJson& json, const std::string& where) {
-        Schema schema{.kind = kind};
+        Schema schema{.kind = kind, .has_type = json.contains("type")};
         if (kind == Kind::kString) {
             AFD_ASSIGN(schema.length, counts(json, "minLength", "maxLength", where));
             schema.format = format_of(json);
@@ -370,6 +370,7 @@ class SchemaReader {
             AFD_ASSIGN(schema.rest,
                        place_of(json["additionalProperties"], where + "/additionalProperties"));
         }
+        schema.is_closed = json.value("additionalProperties", OrderedJson()) == false;
         return {};
     }
 

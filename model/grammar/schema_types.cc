@@ -61,6 +61,7 @@ class DisjointSchemas {
         if (b.kind == Kind::kAnyOf) return are(other, one, depth + 1);
         if (a.kind == Kind::kSpelled) return is_none_of(a, b);
         if (b.kind == Kind::kSpelled) return is_none_of(b, a);
+        if (!a.has_type || !b.has_type) return false;
         if (are_other_types(a.kind, b.kind)) return true;
         return a.kind == Kind::kObject &&
                (has_what_lacks(a, b, depth) || has_what_lacks(b, a, depth));
@@ -70,7 +71,9 @@ class DisjointSchemas {
     bool is_none_of(const Schema& spelled, const Schema& other) {
         return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
             if (!look_at(1 + other.texts.size())) return false;
-            if (other.kind != Kind::kSpelled) return are_other_types(kind_of(text), other.kind);
+            if (other.kind != Kind::kSpelled) {
+                return other.has_type && are_other_types(kind_of(text), other.kind);
+            }
             return std::ranges::all_of(
                 other.texts, [&](const std::string& second) { return is_other(text, second); });
         });
@@ -84,7 +87,7 @@ class DisjointSchemas {
             if (!member.is_required || !look_at(other.members.size())) return false;
             const auto found = std::ranges::find(other.members, member.name, &Schema::Member::name);
             if (found != other.members.end()) return are(member.schema, found->schema, depth + 1);
-            return !other.rest || are(member.schema, *other.rest, depth + 1);
+            return other.is_closed || (other.rest && are(member.schema, *other.rest, depth + 1));
         });
     }
 

@@ -42,8 +42,8 @@ constexpr const char* kSchemas[]{
         {"type": "string", "format": "time"}, {"type": ["string", "null"], "format": "uuid"},
         {"type": "string", "format": "date-time"}, {"type": "string", "format": "ipv4"}]}})",
     R"({"type": "array", "items": {"oneOf": [{"type": "number", "minimum": -3, "maximum": 12},
-        {"allOf": [{"enum": ["a", "b"]}]}, {"properties": {"n": {"type": "integer",
-        "exclusiveMinimum": 4, "x-unit": "m"}}, "required": ["n"]}]}})",
+        {"allOf": [{"enum": ["a", "b"]}]}, {"type": "object", "properties": {"n":
+        {"type": "integer", "exclusiveMinimum": 4, "x-unit": "m"}}, "required": ["n"]}]}})",
 };
 
 // Goal: whatever is written under the masks is valid. Method: tokens drawn at random among those
@@ -427,18 +427,26 @@ TEST(SchemaProgram, OneOfIsTakenWhereNoValueFitsTwo) {
           R"([{"type": "object", "properties": {"kind": {"const": "a"}}, "required": ["kind"]},
               {"$ref": "#/$defs/b"}])",
           R"([{"enum": ["a", "b"]}, {"const": "c"}, {"type": "array"}])",
-          R"([{"properties": {"x": true}, "required": ["x"]}, {"properties": {"y": true}}])"}) {
+          R"([{"type": "object", "properties": {"x": true}, "required": ["x"]},
+              {"type": "object", "properties": {"y": true}, "additionalProperties": false}])"}) {
         const std::string schema = fmt::format(
             R"({{"oneOf": {}, "discriminator": {{"propertyName": "kind"}}, "$defs": {{"b":
-                {{"properties": {{"kind": {{"const": "b"}}}}, "required": ["kind"]}}}}}})",
+                {{"type": "object", "properties": {{"kind": {{"const": "b"}}}},
+                  "required": ["kind"]}}}}}})",
             choices);
         EXPECT_EQ(refusal(schema), "") << choices;
     }
-    for (const char* choices : {R"([{"type": "number"}, {"type": "integer"}])",
-                                R"([{}, {"type": "null"}])",
-                                R"([{"enum": ["a", "b"]}, {"const": "b"}])",
-                                R"([{"const": 1}, {"const": 1.0}])",
-                                R"([{"properties": {"x": true}}, {"properties": {"y": true}}])"}) {
+    for (const char* choices :
+         {R"([{"type": "number"}, {"type": "integer"}])",
+          R"([{}, {"type": "null"}])",
+          R"([{"enum": ["a", "b"]}, {"const": "b"}])",
+          R"([{"const": 1}, {"const": 1.0}])",
+          // Nothing says that these are objects only,
+          R"([{"type": "null"}, {"properties": {"x": true}}])",
+          // or that there is no x in the second.
+          R"([{"type": "object", "properties": {"x": true}, "required": ["x"]},
+                                    {"type": "object", "properties": {"y": true}}])",
+          R"([{"properties": {"x": true}}, {"properties": {"y": true}}])"}) {
         EXPECT_THAT(refusal(fmt::format(R"({{"oneOf": {}}})", choices)),
                     testing::StartsWith("json_schema: #: oneOf is not supported where a value may "
                                         "fit two of its choices, as 0 and 1: "))
