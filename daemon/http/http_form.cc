@@ -55,6 +55,7 @@ std::string HttpForm::text() const {
     form.set_resumable_ms(call.resumable_ms);
     form.set_hides_output(call.hides_output);
     form.set_ends_behind_call(call.ends_behind_call);
+    form.set_must_call(call.output.must_call);
     return form.SerializeAsString();
 }
 
@@ -72,7 +73,8 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     call.is_chat = form.is_chat();
     call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),
                    static_cast<model::ToolSyntax>(form.tools()),
-                   types_of(form)};
+                   types_of(form),
+                   form.must_call()};
     call.prompts.resize(form.num_prompts());
     call.num_choices = form.num_choices();
     call.is_stream = form.is_stream();

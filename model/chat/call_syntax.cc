@@ -29,11 +29,20 @@ const CallSyntax* call_syntax(ToolSyntax syntax) {
     return nullptr;
 }
 
+CallHead head_of(std::string_view body, std::string_view name, size_t behind) {
+    CallHead head{std::string(strip(name))};
+    const std::string_view arguments = strip_left(body.substr(behind));
+    if (!head.name.empty() && arguments.starts_with('{')) {
+        head.arguments = body.size() - arguments.size();
+    }
+    return head;
+}
+
 std::optional<ChatEvent> called(std::string_view name, std::string_view arguments) {
     const Result<std::string> read = call_arguments(arguments);
     const std::string_view stripped = strip(name);
     if (!read.ok() || stripped.empty()) return std::nullopt;
-    return ChatEvent{ChatEvent::Kind::kToolCall, read.value(), std::string(stripped)};
+    return ChatEvent{ChatEvent::Kind::kToolCall, read.value(), std::string(stripped), true};
 }
 
 }  // namespace afd::model

@@ -15,6 +15,12 @@
 
 namespace afd::model {
 
+// How a call begins whose arguments are JSON in the text.
+struct CallHead {
+    std::string name = {};                      // Of the function; empty: it has not come.
+    size_t arguments = std::string_view::npos;  // Where their brace opens; npos: as yet nowhere.
+};
+
 struct CallSyntax {
     std::string_view begin;  // In front of a call; with `next`, in front of a row of calls.
     std::string_view end;    // Behind a call.
@@ -28,6 +34,9 @@ struct CallSyntax {
     bool closes_itself = false;  // Whether a call is whole can be told without `end`.
     // What stands between `begin`, or `next`, and `end`. Nothing: it cannot be read as a call.
     std::optional<ChatEvent> (*read)(std::string_view body, const ParameterTypes& types) = nullptr;
+    // The same as far as it has come, so that a call is told while its arguments come. Once there
+    // are arguments, more text changes nothing. Null: a call is told when it is whole.
+    CallHead (*read_head)(std::string_view body) = nullptr;
 };
 
 // Null: calls are no part of the text, or messages of their own.
@@ -41,8 +50,11 @@ const CallSyntax& glm_calls();         // glm_calls.cc.
 const CallSyntax& kimi_calls();        // kimi_calls.cc.
 const CallSyntax& minimax_calls();     // minimax_calls.cc.
 
-// The call of `name` with `arguments`, JSON; nothing: there is no name, or the arguments are no
-// object (chat_json.h).
+// The head with `name`, where the arguments follow at `behind` in `body`.
+CallHead head_of(std::string_view body, std::string_view name, size_t behind);
+
+// The whole call of `name` with `arguments`, JSON; nothing: there is no name, or the arguments are
+// no object (chat_json.h).
 std::optional<ChatEvent> called(std::string_view name, std::string_view arguments);
 
 }  // namespace afd::model

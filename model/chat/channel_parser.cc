@@ -16,10 +16,11 @@ constexpr std::string_view kAnalysis = "analysis";
 // What is longer is no header: otherwise a model that never ends one would be looked through anew
 // with each token.
 constexpr size_t kHeaderBytesMax = 1024;
-// Of a message, and in front of the next one's header.
-constexpr std::array<std::string_view, 3> kEnds = {"<|end|>", "<|call|>", "<|return|>"};
-// Of the next header, where a model leaves out the end.
-constexpr std::array<std::string_view, 2> kStarts = {"<|start|>", kChannel};
+constexpr std::string_view kMessageStart = "<|start|>";
+// What ends a message: a mark of its own, or the start of the next header, where a model leaves out
+// the end.
+constexpr std::array<std::string_view, 5> kEnds = {
+    "<|end|>", "<|call|>", "<|return|>", kMessageStart, kChannel};
 
 // A header begins with a mark, or with whom the message is for. Anything else is an answer of a
 // model that does not keep to the form.
@@ -46,39 +47,9 @@ std::string_view function_in(std::string_view header) {
     return rest.substr(0, rest.find_first_of(" <\t\n"));
 }
 
-void add(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events) {
-    if (text.empty()) return;
-    if (!events.empty() && events.back().kind == kind) {
-        events.back().text += text;
-    } else {
-        events.push_back({kind, std::string(text)});
-    }
-}
-
-// Where a message ends: the first mark, and how much of it is the message's.
-struct MessageEnd {
-    size_t at = std::string_view::npos;
-    size_t num_taken = 0;
-};
-
-MessageEnd find_end(std::string_view text, size_t from) {
-    MessageEnd first;
-    for (const std::string_view mark : kEnds) {
-        const size_t at = text.find(mark, from);
-        if (at < first.at) first = {at, mark.size()};
-    }
-    for (const std::string_view mark : kStarts) {
-        const size_t at = text.find(mark, from);
-        if (at < first.at) first = {at, 0};
-    }
-    return first;
-}
-
-size_t num_uncertain(std::string_view text) {
-    size_t most = 0;
-    for (const std::string_view mark : kEnds) most = std::max(most, num_held(text, mark));
-    for (const std::string_view mark : kStarts) most = std::max(most, num_held(text, mark));
-    return most;
+// What of the end of a message is its own.
+std::string_view own_part(std::string_view end) {
+    return end == kMessageStart || end == kChannel ? std::string_view() : end;
 }
 
 }  // namespace
@@ -93,12 +64,24 @@ std::vector<ChatEvent> ChannelParser::append(std::string_view text) {
 
 std::vector<ChatEvent> ChannelParser::finish() {
     std::vector<ChatEvent> events;
-    const bool is_header = !is_in_message_ && (strip_left(pending_).starts_with('<') ||
-                                               pending_.find("<|") != std::string::npos);
-    if (is_in_message_ && kind_ == ChatEvent::Kind::kToolCall) {
-        add_call(pending_, "", events);
-    } else if (!is_header) {
-        add(is_in_message_ ? kind_ : ChatEvent::Kind::kContent, pending_, events);
+    const bool has_header =
+        strip_left(pending_).starts_with('<') || pending_.find("<|") != std::string::npos;
+    switch (state_) {
+        case State::kHeader:
+            if (!has_header) add_text(ChatEvent::Kind::kContent, pending_, events);
+            break;
+        case State::kText:
+            add_text(kind_, pending_, events);
+            break;
+        case State::kCall:
+            add_call(pending_, "", events);
+            break;
+        case State::kArguments:
+            add_text(ChatEvent::Kind::kArguments, pending_, events);
+            break;
+        case State::kCallEnd:
+            add_text(ChatEvent::Kind::kContent, said_behind_arguments(pending_, kEnds), events);
+            break;
     }
     pending_.clear();
     num_searched_ = 0;
@@ -106,7 +89,19 @@ std::vector<ChatEvent> ChannelParser::finish() {
 }
 
 bool ChannelParser::advance(std::vector<ChatEvent>& events) {
-    return is_in_message_ ? advance_message(events) : advance_header(events);
+    switch (state_) {
+        case State::kHeader:
+            return advance_header(events);
+        case State::kText:
+            return advance_text(events);
+        case State::kCall:
+            return advance_call(events);
+        case State::kArguments:
+            return advance_arguments(events);
+        case State::kCallEnd:
+            return advance_call_end();
+    }
+    return false;
 }
 
 bool ChannelParser::advance_header(std::vector<ChatEvent>& events) {
@@ -117,41 +112,75 @@ bool ChannelParser::advance_header(std::vector<ChatEvent>& events) {
     const std::string_view header = std::string_view(pending_).substr(0, is_header ? end : 0);
     kind_ = is_thought(header) ? ChatEvent::Kind::kReasoning : ChatEvent::Kind::kContent;
     function_ = reads_calls_ ? function_in(header) : "";
-    if (!function_.empty()) {
-        kind_ = ChatEvent::Kind::kToolCall;
-        header_ = std::string(header).append(kMessage);
-    }
+    state_ = function_.empty() ? State::kText : State::kCall;
+    header_ = std::string(header).append(kMessage);
     // Of what is too long the first byte is said, so that its mark begins no header again.
     const size_t num_said = may_be && !is_header ? 1 : 0;
-    add(kind_, std::string_view(pending_).substr(0, num_said), events);
+    add_text(kind_, std::string_view(pending_).substr(0, num_said), events);
     pending_.erase(0, is_header ? end + kMessage.size() : num_said);
-    is_in_message_ = true;
     return true;
 }
 
-bool ChannelParser::advance_message(std::vector<ChatEvent>& events) {
-    const std::string_view text = pending_;
-    const bool is_call = kind_ == ChatEvent::Kind::kToolCall;
-    const MessageEnd end = find_end(text, num_searched_);
-    if (end.at == std::string_view::npos) {
-        const size_t size = text.size() - num_uncertain(text);
-        if (is_call) {
-            num_searched_ = size;
-            return false;
-        }
-        add(kind_, text.substr(0, size), events);
-        pending_.erase(0, size);
-        return false;
-    }
-    const std::string_view body = text.substr(0, end.at);
-    if (is_call) {
-        add_call(body, text.substr(end.at, end.num_taken), events);
-    } else {
-        add(kind_, body, events);
-    }
-    pending_.erase(0, end.at + end.num_taken);
+FoundMark ChannelParser::find_end() {
+    const FoundMark end = first_mark(pending_, kEnds, num_searched_);
+    if (end.mark.empty()) num_searched_ = pending_.size() - num_held(pending_, kEnds);
+    return end;
+}
+
+void ChannelParser::end_message(const FoundMark& end) {
+    pending_.erase(0, end.at + own_part(end.mark).size());
     num_searched_ = 0;
-    is_in_message_ = false;
+    state_ = State::kHeader;
+}
+
+bool ChannelParser::advance_text(std::vector<ChatEvent>& events) {
+    const FoundMark end = find_end();
+    const bool has_end = !end.mark.empty();
+    const size_t size = has_end ? end.at : num_searched_;
+    add_text(kind_, std::string_view(pending_).substr(0, size), events);
+    if (has_end) {
+        end_message(end);
+    } else {
+        pending_.erase(0, size);
+        num_searched_ = 0;
+    }
+    return has_end;
+}
+
+bool ChannelParser::advance_call(std::vector<ChatEvent>& events) {
+    // Blanks in front are kept with the header.
+    const size_t num_blanks = pending_.size() - strip_left(pending_).size();
+    header_.append(pending_, 0, num_blanks);
+    pending_.erase(0, num_blanks);
+    num_searched_ -= std::min(num_searched_, num_blanks);
+    if (pending_.starts_with('{')) {
+        events.push_back({ChatEvent::Kind::kToolCall, "", function_});
+        arguments_ = {};
+        num_searched_ = 0;
+        state_ = State::kArguments;
+        return true;
+    }
+    const FoundMark end = find_end();
+    if (end.mark.empty()) return false;
+    add_call(std::string_view(pending_).substr(0, end.at), own_part(end.mark), events);
+    end_message(end);
+    return true;
+}
+
+bool ChannelParser::advance_arguments(std::vector<ChatEvent>& events) {
+    const size_t size = arguments_.take(pending_, kEnds);
+    add_text(ChatEvent::Kind::kArguments, std::string_view(pending_).substr(0, size), events);
+    pending_.erase(0, size);
+    if (!arguments_.is_over()) return false;
+    end_call(events);
+    state_ = State::kCallEnd;
+    return true;
+}
+
+bool ChannelParser::advance_call_end() {
+    const FoundMark end = find_end();
+    if (end.mark.empty()) return false;
+    end_message(end);
     return true;
 }
 
@@ -162,7 +191,7 @@ void ChannelParser::add_call(std::string_view arguments,
     if (call) {
         events.push_back(*std::move(call));
     } else {
-        add(ChatEvent::Kind::kContent, header_ + std::string(arguments).append(end), events);
+        add_text(ChatEvent::Kind::kContent, header_ + std::string(arguments).append(end), events);
     }
 }
 

@@ -14,13 +14,16 @@
 // in whatever channel; whom it is for may stand in front of the channel. Where no tool was offered
 // its text is said. What begins like a header and has 1 KiB without an end is said.
 //
-// Events depend on the text alone, as those of an OutputParser.
+// Events depend on the text alone, and calls are told while their arguments come, as those of an
+// OutputParser.
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "model/chat/call_arguments.h"
 #include "model/chat/chat_event.h"
+#include "model/chat/chat_text.h"
 
 namespace afd::model {
 
@@ -34,22 +37,38 @@ class ChannelParser {
     std::vector<ChatEvent> finish();
 
   private:
+    enum class State {
+        kHeader,
+        kText,       // Of a message that is no call.
+        kCall,       // Of one, until its arguments begin, or to its end.
+        kArguments,  // To the end of arguments that are told while they come.
+        kCallEnd,    // Behind them, until the end of the message.
+    };
+
     // One step; false: more text is needed.
     bool advance(std::vector<ChatEvent>& events);
     bool advance_header(std::vector<ChatEvent>& events);
-    bool advance_message(std::vector<ChatEvent>& events);
+    bool advance_text(std::vector<ChatEvent>& events);
+    bool advance_call(std::vector<ChatEvent>& events);
+    bool advance_arguments(std::vector<ChatEvent>& events);
+    bool advance_call_end();
+    // Where the message ends; without a mark: its end has not come.
+    FoundMark find_end();
+    // Takes the message, and waits for the next header.
+    void end_message(const FoundMark& end);
     // What was held of a message that is a call, which ended with `end`.
     void add_call(std::string_view arguments,
                   std::string_view end,
                   std::vector<ChatEvent>& events) const;
 
     const bool reads_calls_;
-    bool is_in_message_ = false;
-    ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // Of the message.
+    State state_ = State::kHeader;
+    ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // kText.
+    CallArguments arguments_;                           // kArguments.
     std::string header_;    // Of a message that is a call, its mark included,
     std::string function_;  // and whom it is for.
     std::string pending_;
-    size_t num_searched_ = 0;  // Bytes of a call in which its end does not begin.
+    size_t num_searched_ = 0;  // Bytes of a message in which its end does not begin.
 };
 
 }  // namespace afd::model

@@ -37,6 +37,8 @@ struct OutputSyntax {
     ToolSyntax tools = ToolSyntax::kNone;
     // Of the tools, where `tools` says that calls have bare values; else null.
     std::shared_ptr<const ParameterTypes> types = {};
+    // Behind what it thinks the model says one call and nothing else.
+    bool must_call = false;
 };
 
 class ChatTemplate {

@@ -21,10 +21,26 @@ std::string_view strip(std::string_view text) {
 }
 
 size_t num_held(std::string_view text, std::string_view mark) {
+    // The longest first: what a shorter one leaves in front would be taken for text.
     for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
         if (text.ends_with(mark.substr(0, size))) return size;
     }
     return 0;
+}
+
+size_t num_held(std::string_view text, std::span<const std::string_view> marks) {
+    size_t most = 0;
+    for (const std::string_view mark : marks) most = std::max(most, num_held(text, mark));
+    return most;
+}
+
+FoundMark first_mark(std::string_view text, std::span<const std::string_view> marks, size_t from) {
+    FoundMark first;
+    for (const std::string_view mark : marks) {
+        const size_t at = text.find(mark, from);
+        if (at < first.at) first = {at, mark};
+    }
+    return first;
 }
 
 Answer split_reasoning(const ChatMessage& message) {

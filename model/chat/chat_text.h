@@ -3,6 +3,7 @@
 
 // What templates do with the texts of messages, as the functions of those names in Python do.
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,15 @@ std::string_view strip(std::string_view text);
 
 // Bytes at the end of `text` that may become `mark`, all of it excluded.
 size_t num_held(std::string_view text, std::string_view mark);
+// The same of any of `marks`.
+size_t num_held(std::string_view text, std::span<const std::string_view> marks);
+
+// The first of `marks` in `text` that begins at `from` or behind it.
+struct FoundMark {
+    size_t at = std::string_view::npos;  // There is none.
+    std::string_view mark = {};
+};
+FoundMark first_mark(std::string_view text, std::span<const std::string_view> marks, size_t from);
 
 // An answer in a conversation: what it thought, if that stands in front of it or was given, and
 // what it said.

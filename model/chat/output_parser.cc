@@ -12,12 +12,24 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
 constexpr std::string_view kBlanks = " \t\n\r";
 constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
+// Of a call, in which its arguments begin: otherwise one in which they never do would be looked
+// through anew with each token.
+constexpr size_t kHeadBytesMax = 1024;
+
+// Nothing, or marks behind or in front of which no call goes on.
+std::vector<std::string_view> ends_of(const CallSyntax* calls) {
+    if (calls == nullptr) return {};
+    if (calls->next.empty()) return {calls->end, calls->begin};
+    return {calls->end, calls->next, calls->last};
+}
 
 }  // namespace
 
 OutputParser::OutputParser(const OutputSyntax& syntax)
     : types_(syntax.types ? syntax.types : std::make_shared<const ParameterTypes>()),
-      calls_(call_syntax(syntax.tools)) {
+      calls_(call_syntax(syntax.tools)),
+      must_call_(syntax.must_call),
+      call_ends_(ends_of(calls_)) {
     if (syntax.reasoning == ReasoningSyntax::kChannels) {
         channels_.emplace(syntax.tools == ToolSyntax::kHarmony);
     }
@@ -39,20 +51,37 @@ std::vector<ChatEvent> OutputParser::finish() {
     std::vector<ChatEvent> events;
     const bool is_reasoning = state_ == State::kReasoning;
     if (state_ == State::kCall) {
-        if (!calls_->closes_itself || !add_call(pending_, events)) {
-            add(ChatEvent::Kind::kContent, unread_call(pending_, ""), events);
-        }
+        finish_call(events);
+    } else if (state_ == State::kArguments) {
+        add_text(ChatEvent::Kind::kArguments, pending_, events);
+    } else if (state_ == State::kCallEnd) {
+        add_text(ChatEvent::Kind::kContent, said_behind_arguments(pending_, call_ends_), events);
+    } else if (must_call_ && !is_reasoning) {
+        // The beginning of a mark.
     } else if (state_ == State::kBehind || state_ == State::kBetween || has_call_) {
         // Behind a thought or a call line breaks are no text.
-        if (!strip(pending_).empty()) add(ChatEvent::Kind::kContent, pending_, events);
+        if (!strip(pending_).empty()) add_text(ChatEvent::Kind::kContent, pending_, events);
     } else {
-        add(is_reasoning ? ChatEvent::Kind::kReasoning : ChatEvent::Kind::kContent,
-            pending_,
-            events);
+        add_text(is_reasoning ? ChatEvent::Kind::kReasoning : ChatEvent::Kind::kContent,
+                 pending_,
+                 events);
     }
     pending_.clear();
     num_searched_ = 0;
     return events;
+}
+
+// Of a call whose end has not come.
+void OutputParser::finish_call(std::vector<ChatEvent>& events) {
+    if (calls_->closes_itself && add_call(pending_, events)) return;
+    if (!must_call_) {
+        add_text(ChatEvent::Kind::kContent, unread_call(pending_, ""), events);
+        return;
+    }
+    CallHead head = head_in(pending_);
+    if (!head.name.empty()) {
+        events.push_back({ChatEvent::Kind::kToolCall, "", std::move(head.name)});
+    }
 }
 
 void OutputParser::enter(State state) {
@@ -79,6 +108,10 @@ bool OutputParser::advance(std::vector<ChatEvent>& events) {
                                 events);
         case State::kCall:
             return advance_call(events);
+        case State::kArguments:
+            return advance_arguments(events);
+        case State::kCallEnd:
+            return advance_call_end();
         case State::kBetween:
             return advance_between();
     }
@@ -116,14 +149,14 @@ bool OutputParser::advance_text(ChatEvent::Kind kind,
                                 State next,
                                 std::vector<ChatEvent>& events) {
     if (mark.empty()) {
-        add(kind, pending_, events);
+        add_text(kind, pending_, events);
         pending_.clear();
         return false;
     }
     const std::string_view text = pending_;
     const size_t at = text.find(mark, num_searched_);
     if (at != std::string_view::npos) {
-        add(kind, strip_right(text.substr(0, at), kBlanks), events);
+        add_text(kind, strip_right(text.substr(0, at), kBlanks), events);
         pending_.erase(0, at + mark.size());
         enter(next);
         return true;
@@ -132,21 +165,66 @@ bool OutputParser::advance_text(ChatEvent::Kind kind,
     const size_t num_new =
         strip_right(text.substr(num_searched_, num_certain - num_searched_), kBlanks).size();
     const size_t size = num_new == 0 ? 0 : num_searched_ + num_new;
-    add(kind, text.substr(0, size), events);
+    add_text(kind, text.substr(0, size), events);
     pending_.erase(0, size);
     num_searched_ = num_certain - size;
     return false;
 }
 
 bool OutputParser::advance_call(std::vector<ChatEvent>& events) {
+    const bool may_begin = num_searched_ < kHeadBytesMax;
     const size_t end = find_call_end();
+    if (may_begin && begin_arguments(std::min(end, pending_.size()), events)) return true;
     if (end == std::string::npos) return false;
     const std::string body = pending_.substr(0, end);
     if (!add_call(body, events)) {
-        add(ChatEvent::Kind::kContent, unread_call(body, calls_->end), events);
+        add_text(ChatEvent::Kind::kContent, unread_call(body, calls_->end), events);
     }
     has_call_ = true;
     pending_.erase(0, end + calls_->end.size());
+    enter(calls_->next.empty() ? State::kBehind : State::kBetween);
+    return true;
+}
+
+bool OutputParser::begin_arguments(size_t size, std::vector<ChatEvent>& events) {
+    CallHead head = head_in(std::string_view(pending_).substr(0, size));
+    if (head.arguments == std::string_view::npos) return false;
+    events.push_back({ChatEvent::Kind::kToolCall, "", std::move(head.name)});
+    pending_.erase(0, head.arguments);
+    arguments_.emplace();
+    has_call_ = true;
+    enter(State::kArguments);
+    return true;
+}
+
+CallHead OutputParser::head_in(std::string_view text) const {
+    if (calls_->read_head == nullptr) return {};
+    text = text.substr(0, kHeadBytesMax);
+    const size_t next = text.find(calls_->next);
+    if (next == std::string_view::npos) return {};
+    const size_t begin = next + calls_->next.size();
+    CallHead head = calls_->read_head(text.substr(begin));
+    if (head.arguments != std::string_view::npos) head.arguments += begin;
+    return head;
+}
+
+bool OutputParser::advance_arguments(std::vector<ChatEvent>& events) {
+    const size_t size = arguments_->take(pending_, call_ends_);
+    add_text(ChatEvent::Kind::kArguments, std::string_view(pending_).substr(0, size), events);
+    pending_.erase(0, size);
+    if (!arguments_->is_over()) return false;
+    end_call(events);
+    enter(State::kCallEnd);
+    return true;
+}
+
+bool OutputParser::advance_call_end() {
+    const FoundMark end = first_mark(pending_, call_ends_, num_searched_);
+    if (end.at == std::string_view::npos) {
+        num_searched_ = pending_.size() - num_held(pending_, call_ends_);
+        return false;
+    }
+    pending_.erase(0, end.at + (end.mark == calls_->end ? end.mark.size() : 0));
     enter(calls_->next.empty() ? State::kBehind : State::kBetween);
     return true;
 }
@@ -192,17 +270,6 @@ bool OutputParser::advance_between() {
         enter(State::kContent);
     }
     return true;
-}
-
-void OutputParser::add(ChatEvent::Kind kind,
-                       std::string_view text,
-                       std::vector<ChatEvent>& events) {
-    if (text.empty()) return;
-    if (!events.empty() && events.back().kind == kind) {
-        events.back().text += text;
-    } else {
-        events.push_back({kind, std::string(text)});
-    }
 }
 
 std::string OutputParser::unread_call(std::string_view body, std::string_view end) const {

@@ -5,11 +5,16 @@
 // says, and calls of tools.
 //
 // Events depend on the text alone: whatever parts it comes in, they are the same, but for how a run
-// of one kind of text is cut. Text that may become a mark (<think>, <tool_call>) is held back, and
-// so are blanks and line breaks beside a mark, which belong to it and not to the text. A call is
-// told when it is whole and its arguments are a JSON object (blank ones are an empty one). What
-// looks like one and cannot be read is content, marks included. Text costs what its bytes do,
-// however long it is held back.
+// of one kind of text, or the arguments of a call, are cut. Text that may become a mark (<think>,
+// <tool_call>) is held back, and so are blanks and line breaks beside a mark, which belong to it
+// and not to the text. Text costs what its bytes do, however long it is held back.
+//
+// A call whose arguments are JSON in the text is told as soon as their brace opens, if that is in
+// its first 1024 bytes; its arguments, as they are written, as they come. What follows decides no
+// more whether it is a call: if they break, or the text ends, it has those that came. Any other
+// call is told when it is whole and its arguments are a JSON object (blank ones are an empty one).
+// What looks like one and cannot be read is content, marks included. Of an answer that must be a
+// call (OutputSyntax::must_call) what was cut is none: it is a call if its name has come.
 //
 // By which marks calls are found: call_syntax.h. Some of them, and those of channels, are special
 // tokens: ask for them (Generate.keep_special_tokens).
@@ -20,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/chat/call_arguments.h"
 #include "model/chat/call_syntax.h"
 #include "model/chat/channel_parser.h"
 #include "model/chat/chat_event.h"
@@ -44,8 +50,10 @@ class OutputParser {
         kReasoning,     // Until </think>.
         kBehind,        // Blanks behind a thought or a call: not said.
         kContent,
-        kCall,     // Until the end of a call.
-        kBetween,  // Of a row of calls: behind one, before the next or the end of the row.
+        kCall,       // Until the arguments of a call begin, or to its end.
+        kArguments,  // To the end of arguments that are told while they come.
+        kCallEnd,    // Behind them, until the end of the call.
+        kBetween,    // Of a row of calls: behind one, before the next or the end of the row.
     };
 
     void enter(State state);
@@ -59,18 +67,28 @@ class OutputParser {
                       State next,
                       std::vector<ChatEvent>& events);
     bool advance_call(std::vector<ChatEvent>& events);
+    bool advance_arguments(std::vector<ChatEvent>& events);
+    bool advance_call_end();
     bool advance_between();
+    // Tells the call in the first `size` bytes of `pending_` if its arguments have begun.
+    bool begin_arguments(size_t size, std::vector<ChatEvent>& events);
+    // Of the call in `text`.
+    CallHead head_in(std::string_view text) const;
+    void finish_call(std::vector<ChatEvent>& events);
     // Where the call ends in `pending_`; npos: its end has not come.
     size_t find_call_end();
     // Whether the end mark behind `body` is that of the call, and no part of a value.
     bool closes_call(std::string_view body);
-    void add(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events);
     bool add_call(std::string_view body, std::vector<ChatEvent>& events) const;
     // `body` as it was written.
     std::string unread_call(std::string_view body, std::string_view end) const;
 
     const std::shared_ptr<const ParameterTypes> types_;
-    const CallSyntax* calls_ = nullptr;      // Null: no calls are read.
+    const CallSyntax* calls_ = nullptr;  // Null: no calls are read.
+    const bool must_call_;
+    // Where arguments that broke, and a call, end: at its end mark, or where more calls, or the
+    // text behind them, begin.
+    std::vector<std::string_view> call_ends_;
     std::optional<ChannelParser> channels_;  // Reads all, where it is there.
     State state_ = State::kContent;
     std::string pending_;
@@ -78,8 +96,9 @@ class OutputParser {
     // for, and before a text they are blank.
     size_t num_searched_ = 0;
     bool has_call_ = false;
-    bool follows_call_ = false;   // kCall: it is not the first one of its row.
-    bool has_parameter_ = false;  // kCall: the call is known to have one.
+    bool follows_call_ = false;               // kCall: it is not the first one of its row.
+    bool has_parameter_ = false;              // kCall: the call is known to have one.
+    std::optional<CallArguments> arguments_;  // kArguments.
 };
 
 }  // namespace afd::model

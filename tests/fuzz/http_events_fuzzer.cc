@@ -32,6 +32,7 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
         call.output.reasoning = static_cast<model::ReasoningSyntax>(flags >> 7 & 3U);
         call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 15U);
         if (call.output.tools > model::kToolSyntaxLast) call.output.tools = {};
+        call.output.must_call = has(11);
         call.output.types = model::ParameterTypes::of(
             {R"({"function":{"name":"f","parameters":{"properties":{"a":{"type":"string"}}}}})"});
     }

@@ -32,27 +32,29 @@ class ChatOutput {
     // The rest, at the end.
     std::vector<std::string> finish() { return take(parser_.finish()); }
 
-    bool has_calls() const { return num_calls_ > 0; }
+    // Whether it has called, and the last call came to its end.
+    bool has_called() const { return num_calls_ > 0 && !is_in_call_; }
     // Whether nothing is said any more, whatever text comes.
-    bool is_over() const { return ends_behind_call_ && has_calls(); }
+    bool is_over() const { return ends_behind_call_ && has_called(); }
     // The whole, without a stream: {"role":"assistant",...}.
     std::string message() const;
 
   private:
     std::vector<std::string> take(const std::vector<model::ChatEvent>& events);
-    std::string delta_of(const model::ChatEvent& event);
+    std::string delta_of(const model::ChatEvent& event) const;
     void keep(const model::ChatEvent& event);
-    // One call; a delta says which by its index.
-    std::string call_of(const model::ChatEvent& event, bool has_index);
+    // A call as a member of tool_calls, from its id on, without the closing brace.
+    std::string call_text(uint64_t index, const model::ChatEvent& call) const;
 
     model::OutputParser parser_;
     const std::string id_;
     const bool is_stream_;
     const bool ends_behind_call_;
     uint64_t num_calls_ = 0;
+    bool is_in_call_ = false;  // More of its arguments may come.
     std::string content_;
     std::string reasoning_;
-    std::string calls_;  // JSON, with commas between.
+    std::vector<model::ChatEvent> calls_;  // Not of a stream: each with all of its arguments.
 };
 
 }  // namespace afd::daemon

@@ -218,7 +218,8 @@ void GenerationAnswer::on_finished(size_t index,
     choice.finish_reason = call_.hides_output ? "length"
                            : choice.is_cut()  ? "stop"
                                               : reason_of(finished);
-    if (choice.chat && choice.chat->has_calls() && choice.finish_reason == "stop") {
+    // Of a call that was cut the reason tells.
+    if (choice.chat && choice.chat->has_called() && choice.finish_reason == "stop") {
         choice.finish_reason = "tool_calls";
     }
     if (!choice.is_cut()) append_stop_reason(finished, choice.stop_reason);

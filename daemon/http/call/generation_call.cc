@@ -363,6 +363,7 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
         auto error = force_call(
             choice, body, *model.chat, call.output.tools, *wish.mutable_sampling(), call.ignored);
         if (error) return std::move(*error);
+        call.output.must_call = true;
     } else if (is_auto) {
         note_strict_tools(fields, call.ignored);
     }

@@ -22,7 +22,7 @@ TEST(ChatOutput, IsOneMessageWithoutAStream) {
     ChatOutput output(kThinksAndCalls, "call_1", false);
     EXPECT_TRUE(output.append(kSaid).empty());
     EXPECT_TRUE(output.finish().empty());
-    EXPECT_TRUE(output.has_calls());
+    EXPECT_TRUE(output.has_called());
     const json message = json::parse(output.message());
     EXPECT_EQ(message["content"], "I look.");
     EXPECT_EQ(message["reasoning_content"], "What time?");
@@ -52,9 +52,16 @@ TEST(ChatOutput, DeltasAreTheMessageInParts) {
             content += delta.value("content", "");
             reasoning += delta.value("reasoning_content", "");
             for (json call : delta.value("tool_calls", json::array())) {
-                EXPECT_EQ(call["index"], calls.size());
+                const bool is_new = call.contains("id");
+                EXPECT_EQ(call["index"], is_new ? calls.size() : calls.size() - 1);
                 call.erase("index");
-                calls.push_back(call);
+                if (is_new) {
+                    calls.push_back(call);
+                    continue;
+                }
+                json& arguments = calls.back()["function"]["arguments"];
+                arguments =
+                    arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
             }
         }
     };

@@ -356,8 +356,9 @@ TEST_F(GenerationAnswerTest, ChatLeavesOutEventsThatSayNothing) {
     const auto num_events = [&](const GenerationCall& call) {
         GenerationAnswer stream = answer(call);
         say(stream, accepted({5}));
-        EXPECT_EQ(say(stream, token("<tool_", 97, -1)).size() - 1U,
-                  say(stream, token("", 98, -1)).size());
+        const size_t num_first = say(stream, token("<tool_", 97, -1)).size();
+        const size_t num_second = say(stream, token("", 98, -1)).size();
+        EXPECT_EQ(num_first, num_second + 1) << "the role";
         std::vector<json> rest = say(stream, token("box>", 99, -1));
         EXPECT_EQ(rest.size(), 1U);
         EXPECT_EQ(rest[0]["choices"][0]["delta"]["content"], "<tool_box>");
@@ -375,6 +376,21 @@ TEST_F(GenerationAnswerTest, ChatLeavesOutEventsThatSayNothing) {
     call = plain;
     call.return_token_ids = true;
     EXPECT_EQ(num_events(call), 1U);
+}
+
+// Goal: a call that is cut has the arguments that came, and the reason tells. Method: a call cut in
+// its arguments, by each reason.
+TEST_F(GenerationAnswerTest, ACallThatIsCutKeepsItsReason) {
+    for (const auto reason : {client::STOP, client::LENGTH}) {
+        GenerationAnswer whole =
+            answer({.is_chat = true, .output = {.tools = model::ToolSyntax::kJson}});
+        say(whole, token("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", 97, -1));
+        say(whole, finished(reason));
+        const json choice = json::parse(whole.body())["choices"][0];
+        EXPECT_EQ(choice["finish_reason"], reason == client::STOP ? "stop" : "length");
+        EXPECT_TRUE(choice["message"]["content"].is_null());
+        EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": \"b");
+    }
 }
 
 // Goal: ids of calls fit where clients keep those of OpenAI, and differ. Method: two calls of each
@@ -439,8 +455,10 @@ TEST_F(GenerationAnswerTest, ChatMayEndBehindItsFirstCall) {
         const std::vector<json> last_events = say(chat, end);
         ASSERT_TRUE(chat.is_over());
         if (is_stream) {
-            ASSERT_EQ(calls.size(), 1U);
-            EXPECT_EQ(calls[0]["choices"][0]["delta"]["tool_calls"].size(), 1U);
+            ASSERT_EQ(calls.size(), 2U) << "the name, and the arguments";
+            EXPECT_EQ(calls[0]["choices"][0]["delta"]["tool_calls"][0]["function"]["name"], "f");
+            EXPECT_EQ(calls[1]["choices"][0]["delta"]["tool_calls"],
+                      json::parse(R"([{"index":0,"function":{"arguments":"{}"}}])"));
             EXPECT_EQ(last_events.back()["choices"][0]["finish_reason"], "tool_calls");
             continue;
         }

@@ -290,9 +290,20 @@ class ChatTest(unittest.TestCase):
         _, _, body = self.instance.ask("POST", "/v1/chat/completions", {**wish, "stream": True})
         deltas = [json.loads(event)["choices"][0]["delta"] for event in events_of(body)[:-1]]
         calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
-        self.assertEqual([call["function"] for call in calls],
+        pieces = [call["function"]["arguments"] for call in calls]
+        self.assertGreater(len(pieces), 2, "told while they come")
+        self.assertEqual([{"name": calls[0]["function"]["name"], "arguments": "".join(pieces)}],
                          [call["function"]
                           for call in whole["choices"][0]["message"]["tool_calls"]])
+        # Cut by max_tokens, in front of the name, too.
+        for limit in range(1, 12):
+            _, cut = self.ask(**{**wish, "max_tokens": limit})
+            self.assertEqual(cut["choices"][0]["finish_reason"], "length")
+            message = cut["choices"][0]["message"]
+            self.assertFalse(message["content"], message)
+            for call in message.get("tool_calls", []):
+                self.assertEqual(call["function"]["name"], "say")
+                self.assertTrue("".join(pieces).startswith(call["function"]["arguments"]), call)
 
     def test_refusals_of_calls_name_the_field(self) -> None:
         def tool(**function) -> list[dict]:

@@ -147,8 +147,6 @@ TEST(CallSyntax, WhatIsNoCallIsTextWithItsMarks) {
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.:0<|tool_call_argument_begin|>{}"
         "<|tool_call_end|>",
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_end|>",
-        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
-        "{\"a\": 1",
     };
     const std::pair<const OutputSyntax*, const std::vector<std::string>*> kCases[] = {
         {&kCoderCalls, &kQwenTexts},
@@ -260,11 +258,16 @@ TEST(CallSyntax, PartsNeverMatter) {
         "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>",
         "<|tool_call_end|>",
         "<|tool_calls_section_end|>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ",
+        "{\"name\": \"f\", \"arguments\": ",
+        "}}",
     };
     std::mt19937 random(7);
-    for (OutputSyntax form : {kCoderCalls, kGlmCalls, kKimiCalls, kMiniMaxCalls}) {
+    const OutputSyntax json_calls = syntax_of(ToolSyntax::kJson);
+    for (OutputSyntax form : {kCoderCalls, kGlmCalls, kKimiCalls, kMiniMaxCalls, json_calls}) {
         for (int i = 0; i < 1000; ++i) {
             form.reasoning = static_cast<ReasoningSyntax>(random() % 3);
+            form.must_call = random() % 4 == 0;
             std::string text;
             for (size_t num = random() % 16; num > 0; --num) {
                 const bool is_mark = random() % 2 == 0;

@@ -20,8 +20,9 @@ std::string told(const std::vector<std::string>& parts, bool reads_calls = false
     ChatEvent::Kind last = ChatEvent::Kind::kToolCall;
     const auto add = [&](const std::vector<ChatEvent>& events) {
         for (const ChatEvent& event : events) {
-            const bool is_call = event.kind == ChatEvent::Kind::kToolCall;
-            if (is_call) all += "t:" + event.name;
+            const bool is_call = event.kind == ChatEvent::Kind::kToolCall ||
+                                 event.kind == ChatEvent::Kind::kArguments;
+            if (event.kind == ChatEvent::Kind::kToolCall) all += "t:" + event.name;
             if (!is_call && event.kind != last) {
                 all += event.kind == ChatEvent::Kind::kContent ? "c:" : "r:";
             }
@@ -98,8 +99,13 @@ const Said kCalls[] = {
      "c:I look.t:f{\"a\": [1, {\"b\": 2}]}t:g{}c:Done."},
     // No calls: not of a function that was offered, not whole, or no object.
     {"<|channel|>commentary to=browser.search<|message|>{}<|call|>", "c:{}"},
-    {"<|channel|>commentary to=functions.f json<|message|>{\"a\": ",
-     "c:<|channel|>commentary to=functions.f json<|message|>{\"a\": "},
+    // Cut in its arguments, or by a mark that is not in a string.
+    {"<|channel|>commentary to=functions.f json<|message|>{\"a\": ", "t:f{\"a\": "},
+    {"<|channel|>commentary to=functions.f json<|message|>{\"a\": "
+     "<|call|><|channel|>final<|message|>x",
+     "t:f{\"a\": c:x"},
+    {"<|channel|>commentary to=functions.f json<|message|> {\"a\": \"<|call|>\"} \n<|call|>",
+     "t:f{\"a\": \"<|call|>\"}"},
     {"<|channel|>commentary to=functions.f<|message|>[1]<|call|><|channel|>final<|message|>x",
      "c:<|channel|>commentary to=functions.f<|message|>[1]<|call|>x"},
     {"<|channel|>commentary to=functions. json<|message|>{}<|call|>", "c:{}"},
@@ -171,8 +177,9 @@ TEST(ChannelParser, IsWhatAnOutputParserOfChannelsUses) {
     OutputParser of_calls({.reasoning = ReasoningSyntax::kChannels, .tools = ToolSyntax::kHarmony});
     const auto calls =
         of_calls.append("<|channel|>commentary to=functions.f json<|message|>{}<|call|>");
-    ASSERT_EQ(calls.size(), 1U);
-    EXPECT_EQ(calls.front(), (ChatEvent{ChatEvent::Kind::kToolCall, "{}", "f"}));
+    ASSERT_EQ(calls.size(), 2U);
+    EXPECT_EQ(calls.front(), (ChatEvent{ChatEvent::Kind::kToolCall, "", "f"}));
+    EXPECT_EQ(calls.back(), (ChatEvent{ChatEvent::Kind::kArguments, "{}", "", true}));
 }
 
 }  // namespace

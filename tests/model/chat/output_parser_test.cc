@@ -71,6 +71,10 @@ TEST(OutputParser, WhatCannotBeReadAsACallIsContent) {
                 ElementsAre(said("<tool_call>{\"name\": 3}</tool_call>and on")));
     EXPECT_THAT(parsed_in_parts(kQwen, "<tool_call>{\"name\": \"f\", \"argu"),
                 ElementsAre(said("<tool_call>{\"name\": \"f\", \"argu")));
+    // Its arguments begin too far from its start to be told while they come.
+    const std::string late = "<tool_call>" + std::string(1024, ' ') +
+                             "{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>";
+    EXPECT_THAT(parsed_in_parts(kQwen, late), ElementsAre(said(late)));
     EXPECT_THAT(parsed_in_parts(kV31Calls, "x<｜tool▁calls▁begin｜>y<｜tool▁call▁end｜>z"),
                 ElementsAre(said("x<｜tool▁calls▁begin｜>y<｜tool▁call▁end｜>z")));
     // Nested deeper than anything that is a call.
@@ -106,8 +110,7 @@ TEST(OutputParser, ArgumentsThatAreNoObjectAreNoCall) {
         {R"("x")", nullptr},
         {"[1]", nullptr},
         {"null", nullptr},
-        {R"({"a": 1} and so on)", nullptr},
-        {R"({"a": 1)", nullptr},
+        {R"({"a": 1} and so on)", R"({"a": 1})"},
     };
     const std::unique_ptr<const ChatTemplate> qwen =
         chosen("<|im_start|> enable_thinking <tool_response>");
@@ -141,6 +144,80 @@ TEST(OutputParser, ArgumentsThatAreNoObjectAreNoCall) {
     EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kJson},
                                 call_text(ToolSyntax::kJson, R"("{\"a\":1}")")),
                 ElementsAre(call("f", R"({"a":1})")));
+}
+
+// Goal: a call is told as soon as its arguments begin, and they as they come. Method: a call in the
+// form of each syntax, in parts. Oracle: the events of each part.
+TEST(OutputParser, ArgumentsAreToldWhileTheyCome) {
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const std::string text = call_text(syntax, R"({"a": "bc"})");
+        const size_t open = text.find(R"({"a")");
+        OutputParser parser({.tools = syntax});
+        EXPECT_THAT(parser.append(text.substr(0, open)), ElementsAre());
+        EXPECT_THAT(parser.append("{"),
+                    ElementsAre(cut_call("f", ""), ChatEvent{Kind::kArguments, "{"}));
+        EXPECT_THAT(parser.append(R"("a": "b)"),
+                    ElementsAre(ChatEvent{Kind::kArguments, R"("a": "b)"}));
+        EXPECT_THAT(parser.append(R"(c"})"),
+                    ElementsAre(ChatEvent{Kind::kArguments, R"(c"})", "", true}));
+        EXPECT_THAT(parser.append(text.substr(text.rfind('"') + 2)), ElementsAre());
+        EXPECT_THAT(parser.finish(), ElementsAre());
+    }
+}
+
+// A call whose name has come stays one: arguments that break, or are cut, are those that came.
+TEST(OutputParser, ArgumentsThatBreakAreThoseThatCame) {
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const OutputSyntax form{.tools = syntax};
+        const std::string end(call_form(syntax).value().behind.back().text);
+        const std::string whole = call_text(syntax, R"({"a": {"b": "\"}"}})");
+        EXPECT_THAT(parsed_in_parts(form, whole), ElementsAre(call("f", R"({"a": {"b": "\"}"}})")));
+        // Cut within them.
+        EXPECT_THAT(parsed_in_parts(form, whole.substr(0, whole.find("}\"}}"))),
+                    ElementsAre(cut_call("f", R"({"a": {"b": "\")")));
+        // A mark of the end in a string is text, and elsewhere ends them.
+        const std::string inner = "{\"a\": \"" + end + "\"}";
+        EXPECT_THAT(parsed_in_parts(form, call_text(syntax, inner)), ElementsAre(call("f", inner)));
+        EXPECT_THAT(parsed_in_parts(form, call_text(syntax, "{\"a\": " + end + " x")),
+                    ElementsAre(call("f", "{\"a\": "), testing::_));
+        // The quote behind the string is missing.
+        const std::vector<ChatEvent> open =
+            parsed_in_parts(form, call_text(syntax, "{\"a\": \"x\n"));
+        ASSERT_EQ(open.size(), 1U) << open[1].text;
+        EXPECT_TRUE(open[0].text.starts_with("{\"a\": \"x\n")) << open[0].text;
+        EXPECT_TRUE(open[0].ends_call);
+    }
+    // One brace too many, and an end that is missing.
+    EXPECT_THAT(parsed_in_parts(kQwen,
+                                "<tool_call>{\"name\": \"f\", \"arguments\": {}}}\n<tool_call>"
+                                "{\"name\": \"g\", \"arguments\": {}} and on"),
+                ElementsAre(call("f", "{}"), call("g", "{}"), said("and on")));
+}
+
+// An answer that must be a call says no beginnings of marks where it is cut.
+TEST(OutputParser, ACallThatMustComeIsCutToItsName) {
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const OutputSyntax form{.tools = syntax, .must_call = true};
+        const std::string text = call_text(syntax, "{\"a\": 1}");
+        for (size_t size = 0; size < text.size(); ++size) {
+            for (const ChatEvent& event : parsed(form, {text.substr(0, size)})) {
+                EXPECT_EQ(event.kind, Kind::kToolCall) << text.substr(0, size);
+                EXPECT_EQ(event.name, "f");
+            }
+        }
+    }
+    EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kJson, .must_call = true},
+                                "<tool_call>\n{\"name\": \"f\", \"argum"),
+                ElementsAre(cut_call("f", "")));
 }
 
 TEST(OutputParser, CallWhoseEndIsMissingCountsIfItIsWhole) {
@@ -198,12 +275,9 @@ TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
         for (const CallPart& part : form.between) text += part.text;
         text += R"({"color": "red"})";
         for (const CallPart& part : form.behind) text += part.text;
-        OutputParser parser({.tools = syntax});
-        std::vector<ChatEvent> events = parser.append(text);
-        for (ChatEvent& event : parser.finish()) events.push_back(event);
+        const std::vector<ChatEvent> events = parsed({.tools = syntax}, {text});
         ASSERT_EQ(events.size(), 1U) << text;
-        EXPECT_EQ(events[0],
-                  (ChatEvent{ChatEvent::Kind::kToolCall, R"({"color": "red"})", "paint"}));
+        EXPECT_EQ(events[0], call("paint", R"({"color": "red"})"));
     }
     for (const ToolSyntax syntax : {ToolSyntax::kNone,
                                     ToolSyntax::kQwenCoder,

@@ -19,20 +19,29 @@ inline ChatEvent said(const std::string& text) {
     return {ChatEvent::Kind::kContent, text};
 }
 inline ChatEvent call(const std::string& name, const std::string& arguments) {
-    return {ChatEvent::Kind::kToolCall, arguments, name};
+    return {ChatEvent::Kind::kToolCall, arguments, name, true};
+}
+// One whose end has not come.
+inline ChatEvent cut_call(const std::string& name, const std::string& arguments) {
+    return {ChatEvent::Kind::kToolCall, arguments, name, false};
 }
 
-// The events of `parts`; runs of one kind of text as one.
+// The events of `parts`; runs of one kind of text as one, and calls with all of their arguments.
 inline std::vector<ChatEvent> parsed(const OutputSyntax& syntax,
                                      const std::vector<std::string>& parts) {
     OutputParser parser(syntax);
     std::vector<ChatEvent> all;
     const auto add = [&all](const std::vector<ChatEvent>& events) {
         for (const ChatEvent& event : events) {
+            const bool is_argument = event.kind == ChatEvent::Kind::kArguments;
             const bool is_more = !all.empty() && event.kind != ChatEvent::Kind::kToolCall &&
                                  all.back().kind == event.kind;
-            if (is_more) {
+            if (is_argument) {
+                EXPECT_FALSE(all.empty() || all.back().ends_call) << event.text;
+            }
+            if (is_more || is_argument) {
                 all.back().text += event.text;
+                all.back().ends_call = event.ends_call;
             } else {
                 all.push_back(event);
             }
