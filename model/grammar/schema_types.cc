@@ -11,6 +11,8 @@ using Kind = Schema::Kind;
 
 // How far it is looked into members of members.
 constexpr int kMemberDepthMax = 16;
+// Of a value, for one look.
+constexpr size_t kBlockBytes = 64;
 
 // The type of a value that is spelled.
 Kind kind_of(const std::string& text) {
@@ -70,7 +72,8 @@ class DisjointSchemas {
   private:
     bool is_none_of(const Schema& spelled, const Schema& other) {
         return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
-            if (!look_at(1 + other.texts.size())) return false;
+            const size_t num_blocks = 1 + text.size() / kBlockBytes;
+            if (!look_at(1 + other.texts.size() * num_blocks)) return false;
             if (other.kind != Kind::kSpelled) {
                 return other.has_type && are_other_types(kind_of(text), other.kind);
             }

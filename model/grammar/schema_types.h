@@ -13,8 +13,8 @@ namespace afd::model {
 // Whether every text of the first of `schemas` is an object.
 bool is_of_objects(const SchemaList& schemas);
 
-// Schemas, members and values looked at for all oneOf of a schema: choices of choices, and members
-// of members, multiply.
+// Schemas, members and values, long ones in blocks, looked at for all oneOf of a schema: choices of
+// choices, and members of members, multiply.
 inline constexpr size_t kDisjointLooksMax = 4'000'000;
 
 // Whether no value is valid against both: their types differ, or an object of the one has a member
