@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
 
 #include "schedule/layout/round.h"
 #include "tests/daemon/lanes/two_phase_session.h"
@@ -86,56 +85,6 @@ TEST(TwoPhaseRefusal, ComesBackAsAnErrorAndTheNextRoundGoesOn) {
     }
     EXPECT_GE(num_refused, 5U);
     EXPECT_GE(num_served, 5U);
-}
-
-// Calls something before each of its runs.
-class InterruptedParallel final : public ops::Parallel {
-  public:
-    explicit InterruptedParallel(std::function<void()> interrupt)
-        : interrupt_(std::move(interrupt)) {}
-    unsigned num_threads() const override { return 1; }
-    void run(size_t num_tasks, ops::FunctionRef<void(size_t, unsigned)> body) override {
-        interrupt_();
-        serial_.run(num_tasks, body);
-    }
-
-  private:
-    std::function<void()> interrupt_;
-    ops::SerialParallel serial_;
-};
-
-// Goal: with row_checksums the rows that are summed are those that were judged, also if a rank
-// stores others after it has returned them. Method: a round of one block; once it is returned, the
-// operator that sums it finds other bytes at the beginning of its work, when they have been judged.
-// Oracle: the bits.
-TEST(TwoPhaseChecksums, WhatIsStoredAfterTheJudgementIsNotSummed) {
-    const schedule::ExpertPlacement placement = placement_of(1);
-    TwoPhaseWorld world(1, 1, kPerLayer);
-    const auto rank = make_rank(world, placement, 0, 0, true);
-    uint32_t num_spoilt = 0;
-    InterruptedParallel parallel([&] {
-        // Before it has returned the block, the operators send.
-        if (schedule::observe(world.rank_words(0, 0).returned, schedule::Order::kAcquire) != 1) {
-            return;
-        }
-        world.memory().spoil(schedule::TwoPhaseSegment::kReturn);
-        ++num_spoilt;
-    });
-    TwoPhaseSession session({world.dispatch(0), world.session_doorbell(0)},
-                            placement,
-                            0,
-                            kTwoPhaseTokensMax,
-                            false,
-                            true,
-                            &parallel);
-    const Call call(7, kTwoPhaseTokensMax);
-    ops::MoeTicket ticket = session.start(call);
-    while (session.step(ticket)) {
-    }
-    const auto finished = session.finish(std::move(ticket), call);
-    ASSERT_TRUE(finished.ok()) << finished.error().message;
-    EXPECT_EQ(num_spoilt, 1U);
-    EXPECT_EQ(session.bits(call), local_result(call));
 }
 
 // Goal: a round whose execution has killed three ranks is refused by the fourth (R11), and only it.

@@ -25,7 +25,6 @@ class TwoPhaseRank {
         // It dies again and again, after 1 to `steps_per_life` steps (0: never): all that it has in
         // its own memory is lost, and a successor starts.
         uint32_t steps_per_life = 0;
-        bool row_checksums = false;
     };
     // Makes the experts of one life, on the rank's thread.
     using MakeExperts = std::function<std::unique_ptr<ops::Experts>()>;
@@ -58,10 +57,10 @@ class TwoPhaseRank {
         WorkerPort& port = world.port(setup_.rank);
         ops::SerialParallel serial;
         const auto experts = make_experts_();
-        const auto receiver = world.receiver(
-            setup_.rank,
-            *setup_.placement,
-            two_phase_row_bytes(setup_.dispatch_dtype, setup_.hidden, setup_.row_checksums));
+        const auto receiver =
+            world.receiver(setup_.rank,
+                           *setup_.placement,
+                           two_phase_row_bytes(setup_.dispatch_dtype, setup_.hidden));
         // What afdd answered to a predecessor ended with its channel.
         WorkerCommand command;
         while (port.pop_command(command)) {
@@ -71,7 +70,6 @@ class TwoPhaseRank {
                               .experts = experts.get(),
                               .hidden = setup_.hidden,
                               .dispatch_dtype = setup_.dispatch_dtype,
-                              .row_checksums = setup_.row_checksums,
                               .parallel = &serial,
                               .port = &port});
         schedule::AdaptiveWait wait(world.rank_doorbell(setup_.rank), 20, false);

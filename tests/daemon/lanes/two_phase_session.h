@@ -43,14 +43,11 @@ class TwoPhaseSession {
                           session,
                           block_tokens,
                           has_shared_stage) {}
-    // `parallel`: of its operators; null: one thread.
     TwoPhaseSession(Ends ends,
                     const schedule::ExpertPlacement& placement,
                     uint32_t session,
                     uint32_t block_tokens,
-                    bool has_shared_stage = false,
-                    bool row_checksums = false,
-                    ops::Parallel* parallel = nullptr)
+                    bool has_shared_stage = false)
         : transport_(std::move(ends.transport)),
           sender_(*transport_),
           part_({.session = session,
@@ -58,11 +55,8 @@ class TwoPhaseSession {
                  .top_k = kTopK,
                  .num_shared = has_shared_stage ? 0U : 1U,
                  .num_tokens_max = kTwoPhaseTokensMax,
-                 .block_tokens = block_tokens,
-                 .row_checksums = row_checksums},
-                {.sender = &sender_,
-                 .placement = &placement,
-                 .parallel = parallel == nullptr ? &serial_ : parallel}),
+                 .block_tokens = block_tokens},
+                {.sender = &sender_, .placement = &placement, .parallel = &serial_}),
           remote_(ops::kGroupedBf16),
           shared_(shared_experts(), 1),
           moe_(ops::FusedMoe::compose(part_,
@@ -140,8 +134,7 @@ class TwoPhaseSession {
 inline std::unique_ptr<TwoPhaseRank> make_rank(TwoPhaseWorld& world,
                                                const schedule::ExpertPlacement& placement,
                                                uint32_t rank,
-                                               uint32_t steps_per_life = 0,
-                                               bool row_checksums = false) {
+                                               uint32_t steps_per_life = 0) {
     const auto table = std::make_shared<ops::ExpertTable>(shard(placement, rank));
     const size_t per_layer = placement.num_local_experts_per_layer(rank);
     return std::make_unique<TwoPhaseRank>(
@@ -149,8 +142,7 @@ inline std::unique_ptr<TwoPhaseRank> make_rank(TwoPhaseWorld& world,
                             .placement = &placement,
                             .rank = rank,
                             .hidden = kHidden,
-                            .steps_per_life = steps_per_life,
-                            .row_checksums = row_checksums},
+                            .steps_per_life = steps_per_life},
         [table, per_layer] { return std::make_unique<ops::GroupedExperts>(*table, per_layer); });
 }
 

@@ -48,16 +48,6 @@ class LocalTwoPhaseMemory final : public schedule::TwoPhaseMemory {
         live_bytes_ += bytes;
         peak_bytes_ = std::max(peak_bytes_, live_bytes_);
     }
-    // Stores other bytes at the beginning of each segment of this kind.
-    void spoil(schedule::TwoPhaseSegment which) {
-        const std::lock_guard lock(mutex_);
-        for (auto& [key, entry] : segments_) {
-            if (key.segment != which) continue;
-            for (size_t i = 0; i < std::min<uint64_t>(entry.bytes, 64); ++i) {
-                entry.memory.get()[i] ^= std::byte{0x41};
-            }
-        }
-    }
     void drop(const schedule::TwoPhaseKey& key) {
         const std::lock_guard lock(mutex_);
         const auto found = segments_.find(key);
