@@ -129,7 +129,12 @@ std::string InstanceMemory::private_text() const {
 
 std::string InstanceMemory::remedy() const {
     std::string text;
-    if (private_expert_bytes > 0) text = "let workers share their experts (weight_cache), ";
+    // Where windows are most of it, the rest hardly matters.
+    const uint64_t exchanged_bytes = segment_bytes + window_bytes;
+    if (exchanged_bytes > attention_bytes + kv_bytes + private_expert_bytes) {
+        text = "lower micro_batches or micro_batch_size, ";
+    }
+    if (private_expert_bytes > 0) text += "let workers share their experts (weight_cache), ";
     if (num_attention_workers > 0) {
         text += "lower attention_workers or kv_tokens, choose a smaller kv_dtype, ";
     }

@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 import time
-from typing import Any, Callable, Iterator, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          Unavailable, error_of)
@@ -142,13 +142,16 @@ class Client:
                           finished.num_prompt_tokens, finished.num_output_tokens,
                           finished.queue_us, finished.first_token_us, finished.total_us)
 
-    def stream(self, prompt, *, max_tokens: int = 0, return_token_ids: bool = False,
+    def stream(self, prompt, *, max_tokens: int = 0, min_tokens: int = 0, stop=(),
+               stop_token_ids: Iterable[int] = (), include_stop_str_in_output: bool = False,
+               keep_special_tokens: bool = False, return_token_ids: bool = False,
                return_logprobs: bool = False, prompt_logprobs: bool = False,
                ignore_eos: bool = False, resumable: float = 0.0, **sampling) -> Iterator[Chunk]:
         """The chunks of a generation as they come; closing the iterator cancels it.
 
-        `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `resumable`:
-        seconds for which it goes on if the connection breaks; self.resume_id, set before the first
+        `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `stop`: a text
+        that ends it, or several; what these and the next settings do is said at their fields of
+        Generate in proto/client.proto. `resumable`: seconds for which it goes on if the connection breaks; self.resume_id, set before the first
         chunk, is what another connection gives to resume(). `sampling`:
         the fields of SamplingSettings in proto/sampling.proto (temperature, top_k, top_p, seed,
         ...); response_format as {"json_object": True} or {"json_schema": "..."}.
@@ -160,11 +163,19 @@ class Client:
                 body.text = prompt.encode() if isinstance(prompt, str) else prompt
             else:
                 body.token_ids.ids.extend(int(token) for token in prompt)
-        for name, value in (("max_tokens", max_tokens), ("return_token_ids", return_token_ids),
-                            ("ignore_eos", ignore_eos), ("return_logprobs", return_logprobs),
+        for name, value in (("max_tokens", max_tokens), ("min_tokens", min_tokens),
+                            ("include_stop_str_in_output", include_stop_str_in_output),
+                            ("keep_special_tokens", keep_special_tokens),
+                            ("return_token_ids", return_token_ids), ("ignore_eos", ignore_eos),
+                            ("return_logprobs", return_logprobs),
                             ("prompt_logprobs", prompt_logprobs)):
             with _judged(name, value):
                 setattr(body, name, value)
+        with _judged("stop", stop):
+            texts = [stop] if isinstance(stop, (str, bytes)) else stop
+            body.stop.extend(text.encode() if isinstance(text, str) else text for text in texts)
+        with _judged("stop_token_ids", stop_token_ids):
+            body.stop_token_ids.extend(stop_token_ids)
         with _judged("resumable", resumable):
             body.resumable_ms = round(resumable * 1000)
         _set_sampling(body.sampling, sampling)

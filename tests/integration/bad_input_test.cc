@@ -112,7 +112,7 @@ TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
                              "--micro-batch-size",
                              "4096"}),
                    4,
-                   "bytes of memory but ");
+                   "are available: lower micro_batches or micro_batch_size");
 }
 
 TEST(BadInput, TooManyAttentionWorkersNamesTheLimit) {

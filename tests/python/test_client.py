@@ -90,6 +90,21 @@ def test_generate_sends_the_settings_and_gathers_the_answer(serve):
     assert (sent.sampling.temperature, sent.sampling.seed) == (0.5, 7)
 
 
+def test_what_ends_a_generation_is_sent(serve):
+    client, server = serve(three_chunks)
+    client.generate("x", stop="\n\n", stop_token_ids=[5, 6], min_tokens=2,
+                    include_stop_str_in_output=True, keep_special_tokens=True)
+    client.generate("x", stop=["a", b"\xc3\xa4"])
+    first, second = (request.generate for request in server.requests)
+    assert (list(first.stop), list(first.stop_token_ids)) == ([b"\n\n"], [5, 6])
+    assert (first.min_tokens, first.include_stop_str_in_output, first.keep_special_tokens) == (
+        2, True, True)
+    assert list(second.stop) == [b"a", "\u00e4".encode()]
+    with pytest.raises(ValueError, match="stop is 5: ") as refused:
+        client.generate("x", stop=5)
+    assert refused.value.parameter == "stop"
+
+
 def test_a_response_format_is_a_message_of_its_own(serve):
     client, server = serve(three_chunks)
     schema = '{"type": "integer"}'
