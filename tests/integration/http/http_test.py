@@ -355,7 +355,7 @@ class ChatTest(unittest.TestCase):
                 ({"tools": [{"type": "function"}]}, "tools[0].function"),
                 ({"top_logprobs": 3}, "top_logprobs"),
                 ({"logprobs": 3}, "logprobs"),
-                ({"functions": []}, "functions"),
+                ({"functions": [{"name": "now"}]}, "functions"),
                 ({"messages": [{"role": "user", "content": "a" * 50000}]}, "messages")):
             status, answer = self.chat(**fields)
             self.assertEqual(status, 400, (fields, answer))

@@ -215,8 +215,7 @@ class StructureTest(unittest.TestCase):
         self.assertEqual(max(len(top) for top in logprobs["top_logprobs"]), 4)
 
     def test_refusals_name_the_field_and_the_keyword(self) -> None:
-        for keyword, value in (("pattern", "a*"), ("oneOf", [{}]), ("allOf", [{}]), ("not", {}),
-                               ("minimum", 1), ("exclusiveMaximum", 2), ("multipleOf", 2),
+        for keyword, value in (("pattern", "a*"), ("not", {}), ("multipleOf", 2),
                                ("uniqueItems", True), ("patternProperties", {}),
                                ("propertyNames", {}), ("minProperties", 1), ("if", {}),
                                ("contains", {}), ("dependentRequired", {}),
@@ -272,8 +271,11 @@ class ChatTest(unittest.TestCase):
         tools = [{"type": "function", "function": {"name": name, "parameters": schema}}
                  for name, schema in parameters.items()]
         one = {"type": "function", "function": {"name": "say"}}
+        # What it thinks first may be long.
+        calm = {"chat_template_kwargs": {"enable_thinking": False}}
         for choice, names in (("required", set(parameters)), (one, {"say"})):
-            status, answer = self.ask(tools=tools, tool_choice=choice, n=4, temperature=1)
+            status, answer = self.ask(tools=tools, tool_choice=choice, n=4, temperature=1,
+                                      **calm)
             self.assertEqual(status, 200, answer)
             for given in answer["choices"]:
                 self.assertEqual(given["finish_reason"], "tool_calls", given)
@@ -285,7 +287,7 @@ class ChatTest(unittest.TestCase):
                 self.assertEqual(problem_of(value, parameters[name], {}), "", value)
                 self.assertEqual(list(value), list(parameters[name]["properties"]))
         wish = {"messages": [USER], "max_tokens": 400, "seed": 5, "tools": tools,
-                "tool_choice": one}
+                "tool_choice": one, **calm}
         _, whole = self.ask(**wish)
         _, _, body = self.instance.ask("POST", "/v1/chat/completions", {**wish, "stream": True})
         deltas = [json.loads(event)["choices"][0]["delta"] for event in events_of(body)[:-1]]
@@ -315,7 +317,8 @@ class ChatTest(unittest.TestCase):
                 ({"tool_choice": other, "tools": tool()}, "tool_choice", "names 'then'"),
                 ({"tool_choice": "any", "tools": tool()}, "tool_choice", "must be auto"),
                 ({"tool_choice": "required", "tools": tool(parameters=pattern)}, "tools",
-                 'now: json_schema: #/properties/a: "pattern" is not supported'),
+                 'the parameters of now are refused: json_schema: '
+                 '#/properties/a: "pattern" is not supported'),
                 ({"tool_choice": "required", "tools": tool(parameters={"type": "string"})},
                  "tools[0].function.parameters", "of an object"),
                 ({"tool_choice": "required", "tools": tool(name="a b")}, "tools", "'a b'"),
