@@ -119,20 +119,11 @@ TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
 // at once, while its host is away, and the host comes back. Oracle: the state, before the worker
 // has lived for kSettleMs.
 TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
-    bool is_there = true;
-    put_on_host_b(control::FFN);
-    find_host_ = [&](const std::string&) {
-        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
-    };
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    is_there = false;
-    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    start_and_lose_host_b();
     ASSERT_TRUE(wait_for_service("failed"));
     EXPECT_EQ(status().reason(), "ffn worker 0 waits for host 'b' to join");
     EXPECT_EQ(worker("ffn", 0).state(), "no host");
-    is_there = true;
-    supervisor_->on_host_joined("b");
+    bring_host_b_back();
     ASSERT_TRUE(wait_for_service("ready"));
     EXPECT_EQ(status().reason(), "");
     EXPECT_LT(worker("ffn", 0).uptime_ms(), WorkerSlot::kSettleMs);
@@ -144,20 +135,11 @@ TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
 TEST_F(ServiceTest, AWorkerWhoseHostIsBackIsSaidToStart) {
     const ScopedVariable waits("AFD_FAKE_WAIT", "1");
     config_.attention_workers = 1;
-    bool is_there = true;
-    put_on_host_b(control::FFN);
-    find_host_ = [&](const std::string&) {
-        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
-    };
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    is_there = false;
-    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    start_and_lose_host_b();
     ASSERT_TRUE(wait_for_service("failed"));
     const std::string file = directory_.path("may-be-ready");
     const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
-    is_there = true;
-    supervisor_->on_host_joined("b");
+    bring_host_b_back();
     ASSERT_TRUE(wait_for_state("ffn", 0, "starting"));
     EXPECT_EQ(status().reason(), "ffn worker 0: host 'b' has joined; it starts");
     EXPECT_EQ(status().state(), "failed");

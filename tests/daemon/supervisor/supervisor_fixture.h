@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -165,8 +166,8 @@ class SupervisorTest : public testing::Test {
         }
     }
 
-    // The workers of this role are of host b, which is always there; their stand-ins are the fake
-    // worker. Before start().
+    // The workers of this role are of host b, which is there; their stand-ins are the fake worker.
+    // Before start().
     void put_on_host_b(control::Role role) {
         for (const char* name : {"afd-ffn-worker", "afd-attention-worker"}) {
             std::filesystem::create_symlink(std::string(AFD_FAKE_WORKERS "/") + name,
@@ -187,7 +188,24 @@ class SupervisorTest : public testing::Test {
         std::filesystem::permissions(stand_in, std::filesystem::perms::owner_all);
         worker_directory_ = directory_.path();
         host_of_ = [role](control::Role each, uint32_t) { return each == role ? "b" : ""; };
-        find_host_ = [](const std::string&) { return control::RemoteHost(); };
+        find_host_ = [this](const std::string&) {
+            return is_host_b_there_ ? std::optional(control::RemoteHost()) : std::nullopt;
+        };
+    }
+
+    // Once all are ready, host b goes away with its FFN worker 0.
+    void start_and_lose_host_b() {
+        put_on_host_b(control::FFN);
+        start();
+        ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+        const auto pid = static_cast<pid_t>(worker("ffn", 0).pid());
+        ASSERT_GT(pid, 0);
+        is_host_b_there_ = false;
+        ::kill(pid, SIGKILL);
+    }
+    void bring_host_b_back() {
+        is_host_b_there_ = true;
+        supervisor_->on_host_joined("b");
     }
 
     // A heart that always beats.
@@ -277,6 +295,7 @@ class SupervisorTest : public testing::Test {
     std::string worker_directory_ = AFD_FAKE_WORKERS;
     std::function<std::string(control::Role, uint32_t)> host_of_;
     std::function<std::optional<control::RemoteHost>(const std::string&)> find_host_;
+    bool is_host_b_there_ = true;
     Program program_;
     std::unique_ptr<WorkerDoor> door_;
     std::unique_ptr<Supervisor> supervisor_;

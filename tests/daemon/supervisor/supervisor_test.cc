@@ -283,15 +283,7 @@ TEST_F(SupervisorTest, AWaitForADeadWorkerSaysThatItIsDead) {
 TEST_F(SupervisorTest, AWaitForAWorkerWhoseHostIsAwayNamesTheHost) {
     const ScopedVariable waits("AFD_FAKE_WAIT", "1");
     config_.attention_workers = 1;
-    bool is_there = true;
-    put_on_host_b(control::FFN);
-    find_host_ = [&](const std::string&) {
-        return is_there ? std::optional(control::RemoteHost()) : std::nullopt;
-    };
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    is_there = false;
-    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    start_and_lose_host_b();
     EXPECT_TRUE(reports("attention", 0, "it waits; the peer is away: its host b has not joined"));
 }
 
