@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/http/call/generation_call.h"
-#include "model/chat/chatml_template.h"
-#include "model/chat/harmony_template.h"
-#include "model/chat/kimi_template.h"
-#include "model/chat/qwen_coder_template.h"
+#include "model/chat/template/chatml_template.h"
+#include "model/chat/template/harmony_template.h"
+#include "model/chat/template/kimi_template.h"
+#include "model/chat/template/qwen_coder_template.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 
 namespace afd::daemon {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "model/chat/chatml_template.h"
+#include "model/chat/template/chatml_template.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
 namespace afd::daemon {

@@ -3,6 +3,8 @@
 
 // Texts and vocabularies for tests of grammars.
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <random>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "model/grammar/grammar_automaton.h"
+#include "model/grammar/schema_program.h"
 #include "model/grammar/token_constraint.h"
 
 namespace afd::model {
@@ -24,6 +27,14 @@ inline bool allows(GrammarAutomaton& automaton, std::string_view text) {
 inline bool allows(const std::shared_ptr<const ByteProgram>& program, std::string_view text) {
     GrammarAutomaton automaton(program);
     return allows(automaton, text);
+}
+
+// Why a schema is refused; empty: it is taken.
+inline std::string refusal(const std::string& schema) {
+    const auto program = schema_program(schema);
+    if (program.ok()) return "";
+    EXPECT_EQ(program.error().code, Code::kInvalidArgument);
+    return program.error().message;
 }
 
 // Token 0 ends a text; then every byte, then pieces as they occur in JSON, whole and cut.
