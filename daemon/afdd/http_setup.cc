@@ -10,7 +10,7 @@
 #include "daemon/program/logging.h"
 #include "model/attention/attention_config.h"
 #include "model/attention/kv_cache.h"
-#include "model/chat/chat_template.h"
+#include "model/chat/template/chat_template.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {

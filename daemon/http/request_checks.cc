@@ -8,7 +8,7 @@
 
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/http/message/http_word.h"
-#include "model/chat/chat_text.h"
+#include "model/chat/message/chat_text.h"
 #include "model/unicode/utf8.h"
 
 namespace afd::daemon {

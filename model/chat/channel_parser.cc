@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "model/chat/call_syntax.h"
-#include "model/chat/chat_text.h"
+#include "model/chat/call/call_syntax.h"
+#include "model/chat/message/chat_text.h"
 
 namespace afd::model {
 namespace {

@@ -21,9 +21,9 @@
 #include <string_view>
 #include <vector>
 
-#include "model/chat/call_arguments.h"
-#include "model/chat/chat_event.h"
-#include "model/chat/chat_text.h"
+#include "model/chat/call/call_arguments.h"
+#include "model/chat/message/chat_event.h"
+#include "model/chat/message/chat_text.h"
 
 namespace afd::model {
 

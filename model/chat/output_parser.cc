@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "model/chat/chat_text.h"
+#include "model/chat/message/chat_text.h"
 
 namespace afd::model {
 namespace {

@@ -25,11 +25,11 @@
 #include <string_view>
 #include <vector>
 
-#include "model/chat/call_arguments.h"
-#include "model/chat/call_syntax.h"
+#include "model/chat/call/call_arguments.h"
+#include "model/chat/call/call_syntax.h"
 #include "model/chat/channel_parser.h"
-#include "model/chat/chat_event.h"
-#include "model/chat/chat_template.h"
+#include "model/chat/message/chat_event.h"
+#include "model/chat/template/chat_template.h"
 
 namespace afd::model {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "daemon/http/call/api_model.h"
-#include "model/chat/chatml_template.h"
+#include "model/chat/template/chatml_template.h"
 #include "proto/check.h"
 #include "tests/fuzz/gateway_around.h"
 

@@ -49,7 +49,11 @@ ALLOWED_INCLUDES = {
     "model/foreign": "proto ops model/safetensors",
     "model/checkpoint": "proto ops model/json model/safetensors model/foreign",
     "model/tokenizer": "proto model/json model/unicode",
-    "model/chat": "proto model/json model/tokenizer model/unicode",
+    "model/chat": "proto model/chat/message model/chat/call model/chat/template",
+    "model/chat/message": "proto model/json model/tokenizer",
+    "model/chat/call": "proto model/json model/chat/message",
+    "model/chat/template": "proto model/json model/tokenizer model/unicode model/chat/message "
+                           "model/chat/call",
     "model/weight_cache": "proto ops model/checkpoint model/safetensors",
     "model/attention": "proto ops model/checkpoint",
     "model/mla": "proto ops model/attention model/checkpoint model/json",

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "model/chat/chat_template.h"
+#include "model/chat/template/chat_template.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/tokenizer/tokenizer.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "daemon/http/call/tool_choice_reader.h"
-#include "model/chat/chat_template.h"
-#include "model/chat/chat_text.h"
+#include "model/chat/message/chat_text.h"
+#include "model/chat/template/chat_template.h"
 #include "model/json/ordered_json.h"
 
 namespace afd::daemon {

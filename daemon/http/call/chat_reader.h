@@ -9,7 +9,7 @@
 #include "daemon/http/call/api_model.h"
 #include "daemon/http/call/field_reader.h"
 #include "daemon/http/message/api_error.h"
-#include "model/chat/chat_message.h"
+#include "model/chat/message/chat_message.h"
 #include "proto/client.pb.h"
 
 namespace afd::daemon {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/http/call/response_format_reader.h"
-#include "model/chat/call_form.h"
+#include "model/chat/call/call_form.h"
 #include "model/grammar/response_program.h"
 #include "model/json/ordered_json.h"
 #include "model/unicode/utf8.h"

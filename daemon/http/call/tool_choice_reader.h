@@ -11,7 +11,7 @@
 
 #include "daemon/http/call/field_reader.h"
 #include "daemon/http/message/api_error.h"
-#include "model/chat/chat_template.h"
+#include "model/chat/template/chat_template.h"
 #include "proto/sampling.pb.h"
 
 namespace afd::daemon {

@@ -3,7 +3,7 @@
 // Goal: calls in the forms of Qwen3-Coder, GLM, Kimi and MiniMax are told as calls, with values of
 // the kinds that the tool's schema says, and anything else as text. Method: what a model says, in
 // one part, byte by byte and cut at every place. Oracle: events written by hand.
-#include "model/chat/call_syntax.h"
+#include "model/chat/call/call_syntax.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

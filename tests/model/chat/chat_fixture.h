@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/chat/chat_template.h"
+#include "model/chat/template/chat_template.h"
 #include "model/tokenizer/byte_alphabet.h"
 
 namespace afd::model {

@@ -2,7 +2,7 @@
 //
 // Golden texts: what the published templates make of conversations, worked out by hand from what
 // they say; the words by which a template is chosen stand for a checkpoint's whole Jinja text.
-#include "model/chat/chat_template.h"
+#include "model/chat/template/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

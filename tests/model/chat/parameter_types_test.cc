@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/chat/parameter_types.h"
+#include "model/chat/call/parameter_types.h"
 
 #include <gtest/gtest.h>
 

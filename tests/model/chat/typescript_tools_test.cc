@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Oracle: what the published template of gpt-oss makes of these schemas in Jinja.
-#include "model/chat/typescript_tools.h"
+#include "model/chat/template/typescript_tools.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/chat/chat_json.h"
+#include "model/chat/message/chat_json.h"
 
 namespace afd::model {
 namespace {

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/call/call_parameters.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "model/chat/message/chat_json.h"
+#include "model/chat/message/chat_text.h"
+#include "model/json/ordered_json.h"
+
+namespace afd::model {
+namespace {
+
+struct Parameter {
+    std::string_view name;
+    std::string_view value;
+};
+
+// Takes what is in front of `mark`, and it, from `text`.
+std::optional<std::string_view> take_until(std::string_view mark, std::string_view& text) {
+    const size_t at = text.find(mark);
+    if (at == std::string_view::npos) return std::nullopt;
+    const std::string_view taken = text.substr(0, at);
+    text.remove_prefix(at + mark.size());
+    return taken;
+}
+
+bool take(std::string_view mark, std::string_view& text) {
+    const std::string_view stripped = strip_left(text);
+    if (!stripped.starts_with(mark)) return false;
+    text = stripped.substr(mark.size());
+    return true;
+}
+
+// A value and its end, behind which `text` goes on with the next parameter, or is over.
+std::optional<std::string_view> take_value(const ParameterMarks& marks, std::string_view& text) {
+    for (size_t at = 0; (at = text.find(marks.value_end, at)) != std::string_view::npos;) {
+        const std::string_view behind = text.substr(at + marks.value_end.size());
+        const std::string_view stripped = strip_left(behind);
+        if (stripped.empty() || stripped.starts_with(marks.begin)) {
+            std::string_view value = text.substr(0, at);
+            text = behind;
+            if (marks.has_lines && value.starts_with('\n')) value.remove_prefix(1);
+            if (marks.has_lines && value.ends_with('\n')) value.remove_suffix(1);
+            return value;
+        }
+        at += marks.value_end.size();
+    }
+    return std::nullopt;
+}
+
+std::optional<Parameter> take_parameter(const ParameterMarks& marks, std::string_view& text) {
+    if (!take(marks.begin, text)) return std::nullopt;
+    const auto name = take_until(marks.name_end, text);
+    if (!name || !is_bare_name(*name)) return std::nullopt;
+    if (!marks.value_begin.empty() && !take(marks.value_begin, text)) return std::nullopt;
+    const auto value = take_value(marks, text);
+    if (!value) return std::nullopt;
+    return Parameter{strip(*name), *value};
+}
+
+}  // namespace
+
+bool is_bare_name(std::string_view name) {
+    return !strip(name).empty() && name.find_first_of("<>\n") == std::string_view::npos;
+}
+
+std::optional<std::string> read_parameters(std::string_view text,
+                                           const ParameterMarks& marks,
+                                           std::string_view function,
+                                           const ParameterTypes& types) {
+    std::vector<Parameter> parameters;
+    while (!strip(text).empty()) {
+        const auto parameter = take_parameter(marks, text);
+        if (!parameter || parameters.size() == kOrderedMembersMax) return std::nullopt;
+        const auto old = std::ranges::find(parameters, parameter->name, &Parameter::name);
+        if (old == parameters.end()) {
+            parameters.push_back(*parameter);
+        } else {
+            old->value = parameter->value;
+        }
+    }
+    std::string object = "{";
+    for (const auto& [name, value] : parameters) {
+        if (object.size() > 1) object += ", ";
+        object += spaced_text(nlohmann::ordered_json(std::string(name)));
+        object += ": " + types.json_of(function, name, value);
+    }
+    object += '}';
+    const Result<std::string> checked = call_arguments(object);
+    if (!checked.ok()) return std::nullopt;
+    return object;
+}
+
+}  // namespace afd::model

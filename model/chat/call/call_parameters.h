@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The parameters of a call that a model writes one by one, each between marks, and not as JSON.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/chat/call/parameter_types.h"
+
+namespace afd::model {
+
+struct ParameterMarks {
+    std::string_view begin;             // In front of a name,
+    std::string_view name_end;          // behind it,
+    std::string_view value_begin = {};  // in front of a value, where that is a mark of its own,
+    std::string_view value_end;         // and behind it.
+    bool has_lines = false;             // A line break stands at either end of a value.
+};
+
+// Whether it may be the name of a function or parameter that stands between such marks.
+bool is_bare_name(std::string_view name);
+
+// `text`, which is nothing but parameters of `function` and blanks, as the JSON object that they
+// are. Of a name that comes twice the last value counts. A value is bare text: a `value_end` behind
+// which neither `begin` nor the end of `text` comes is part of it. Nothing: `text` is something
+// else, or beyond a limit of ordered_json.h.
+std::optional<std::string> read_parameters(std::string_view text,
+                                           const ParameterMarks& marks,
+                                           std::string_view function,
+                                           const ParameterTypes& types);
+
+}  // namespace afd::model

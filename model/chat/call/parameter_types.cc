@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/call/parameter_types.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "model/chat/message/chat_text.h"
+#include "model/json/ordered_json.h"
+#include "model/json/schema_reference.h"
+
+namespace afd::model {
+namespace {
+
+using SchemaJson = nlohmann::ordered_json;
+
+// References within each other; a schema may refer to itself.
+constexpr int kSchemaDepthMax = 16;
+// Members, values and bytes of references looked at for all parameters of a request: alternatives
+// that refer to each other would multiply. Of what is beyond them nothing is said.
+constexpr size_t kLooksMax = 1'000'000;
+
+const SchemaJson* member_of(const SchemaJson& json, std::string_view key) {
+    if (!json.is_object()) return nullptr;
+    const auto at = json.find(std::string(key));
+    return at == json.end() ? nullptr : &*at;
+}
+
+uint32_t kind_of(const SchemaJson& value) {
+    if (value.is_string()) return ParameterTypes::kString;
+    if (value.is_number() || is_long_integer(value)) return ParameterTypes::kNumber;
+    if (value.is_boolean()) return ParameterTypes::kBoolean;
+    if (value.is_null()) return ParameterTypes::kNull;
+    return value.is_object() ? ParameterTypes::kObject : ParameterTypes::kArray;
+}
+
+uint32_t kind_named(const SchemaJson& name) {
+    if (name == "string") return ParameterTypes::kString;
+    if (name == "number" || name == "integer") return ParameterTypes::kNumber;
+    if (name == "boolean") return ParameterTypes::kBoolean;
+    if (name == "null") return ParameterTypes::kNull;
+    if (name == "object") return ParameterTypes::kObject;
+    if (name == "array") return ParameterTypes::kArray;
+    return ParameterTypes::kAny;
+}
+
+// Where it leads within the parameters, which `root` describes.
+const SchemaJson* referred(const SchemaJson& root, const SchemaJson& reference) {
+    if (!reference.is_string()) return nullptr;
+    const std::string_view uri = reference.get_ref<const std::string&>();
+    return uri.starts_with('#') ? find_reference(root, uri.substr(1)) : nullptr;
+}
+
+// Of the parameters of one request.
+class KindsReader {
+  public:
+    uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root) {
+        return kinds_of(schema, root, kSchemaDepthMax);
+    }
+
+  private:
+    uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        if (depth == 0 || !look_at(1 + schema.size())) return ParameterTypes::kAny;
+        uint32_t kinds = 0;
+        const SchemaJson* type = member_of(schema, "type");
+        if (type != nullptr && type->is_array()) {
+            if (!look_at(type->size())) return ParameterTypes::kAny;
+            for (const SchemaJson& name : *type) kinds |= kind_named(name);
+        } else if (type != nullptr) {
+            kinds = kind_named(*type);
+        } else {
+            kinds = kinds_of_values(schema);
+            kinds |= kinds_of_alternatives(schema, root, depth - 1);
+        }
+        if (kinds == 0) return ParameterTypes::kAny;
+        const SchemaJson* nullable = member_of(schema, "nullable");
+        return nullable && *nullable == true ? kinds | ParameterTypes::kNull : kinds;
+    }
+
+    uint32_t kinds_of_alternatives(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        uint32_t kinds = 0;
+        for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+            const SchemaJson* alternatives = member_of(schema, key);
+            if (alternatives == nullptr || !alternatives->is_array()) continue;
+            for (const SchemaJson& one : *alternatives) {
+                kinds |= kinds_of(one, root, depth);
+                if (kinds == ParameterTypes::kAny) return kinds;
+            }
+        }
+        const SchemaJson* reference = member_of(schema, "$ref");
+        if (reference == nullptr) return kinds;
+        const size_t num_bytes =
+            reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
+        const SchemaJson* found = look_at(num_bytes) ? referred(root, *reference) : nullptr;
+        return found ? kinds | kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+    }
+
+    uint32_t kinds_of_values(const SchemaJson& schema) {
+        uint32_t kinds = 0;
+        if (const SchemaJson* values = member_of(schema, "enum"); values && values->is_array()) {
+            if (!look_at(values->size())) return ParameterTypes::kAny;
+            for (const SchemaJson& value : *values) kinds |= kind_of(value);
+        }
+        if (const SchemaJson* value = member_of(schema, "const")) kinds |= kind_of(*value);
+        return kinds;
+    }
+
+    // False: that is beyond what may be looked at, and so is all that follows.
+    bool look_at(size_t num_parts) {
+        const bool is_within = num_parts <= looks_;
+        looks_ = is_within ? looks_ - num_parts : 0;
+        return is_within;
+    }
+
+    size_t looks_ = kLooksMax;
+};
+
+// `text` as a value other than a string; nothing: it is none that is taken.
+std::optional<std::string> value_of(std::string_view text, uint32_t kinds) {
+    const bool takes_string = (kinds & ParameterTypes::kString) != 0;
+    const bool takes_null = kinds != ParameterTypes::kAny && (kinds & ParameterTypes::kNull) != 0;
+    if (!takes_string && text == "True") return "true";
+    if (!takes_string && text == "False") return "false";
+    if ((!takes_string || takes_null) && text == "None") return "null";
+    const Result<SchemaJson> json = parse_ordered_json(text, "a value");
+    if (!json.ok() || json.value().is_string()) return std::nullopt;
+    if (takes_string && (kinds & kind_of(json.value())) == 0) return std::nullopt;
+    return std::string(text);
+}
+
+}  // namespace
+
+std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::string>& tools) {
+    Kinds kinds;
+    KindsReader reader;
+    for (const std::string& tool : tools) {
+        const Result<SchemaJson> json = parse_ordered_json(tool, "a tool");
+        const SchemaJson* function = json.ok() ? member_of(json.value(), "function") : nullptr;
+        const SchemaJson* name = function ? member_of(*function, "name") : nullptr;
+        const SchemaJson* schema = function ? member_of(*function, "parameters") : nullptr;
+        const SchemaJson* properties = schema ? member_of(*schema, "properties") : nullptr;
+        if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
+        for (const auto& [parameter, described] : properties->items()) {
+            kinds[{name->get<std::string>(), parameter}] = reader.kinds_of(described, *schema);
+        }
+    }
+    return std::make_shared<const ParameterTypes>(std::move(kinds));
+}
+
+std::string ParameterTypes::json_of(std::string_view function,
+                                    std::string_view parameter,
+                                    std::string_view text) const {
+    const auto at = kinds_.find({std::string(function), std::string(parameter)});
+    const uint32_t kinds = at == kinds_.end() ? uint32_t{kAny} : at->second;
+    if (kinds != kString) {
+        if (const auto value = value_of(strip(text), kinds)) return *value;
+    }
+    return spaced_text(SchemaJson(std::string(text)));
+}
+
+}  // namespace afd::model

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/chat/message/chat_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "model/chat/message/chat_text.h"
+#include "model/json/ordered_json.h"
+#include "proto/failure.h"
+
+namespace afd::model {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+std::string text_member(const OrderedJson& object, const char* key) {
+    const auto at = object.find(key);
+    return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+Result<std::string> spaced_json(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    return spaced_text(json);
+}
+
+Result<std::string> compact_json(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    return compact_text(json);
+}
+
+Result<ToolFunction> tool_function(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    const auto at = json.is_object() ? json.find("function") : json.end();
+    if (!json.is_object() || at == json.end() || !at->is_object()) {
+        return invalid_argument("{} has no object \"function\"", with(what));
+    }
+    ToolFunction function{text_member(*at, "name"), text_member(*at, "description"), "{}"};
+    if (function.name.empty()) {
+        return invalid_argument("{}: its function has no name", with(what));
+    }
+    const auto parameters = at->find("parameters");
+    if (parameters != at->end()) function.parameters = spaced_text(*parameters);
+    return function;
+}
+
+Result<std::string> spaced_function(const std::string& text, const std::string& what) {
+    AFD_TRY(tool_function(text, what));
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+    return spaced_text(json["function"]);
+}
+
+Result<std::string> call_arguments(std::string_view text) {
+    text = strip(text);
+    if (text.empty()) return std::string("{}");
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
+    if (json.is_object()) return std::string(text);
+    return invalid_argument("arguments are no object");
+}
+
+Result<std::string> spaced_arguments(const ChatMessage& message, size_t index, size_t call) {
+    const std::string place =
+        fmt::format("messages[{}].tool_calls[{}].function.arguments", index, call);
+    AFD_ASSIGN(const OrderedJson json,
+               parse_ordered_json(message.tool_calls[call].arguments, place));
+    if (json.is_object()) return spaced_text(json);
+    return invalid_argument("{} is no JSON object", with(place));
+}
+
+Result<std::vector<Argument>> arguments_of(const ChatMessage& message, size_t index, size_t call) {
+    // Of what is an object nothing else can be wrong.
+    AFD_ASSIGN(const std::string text, spaced_arguments(message, index, call));
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
+    std::vector<Argument> arguments;
+    for (const auto& [name, value] : json.items()) {
+        const bool is_string = value.is_string();
+        arguments.push_back(
+            {name, is_string ? value.get<std::string>() : spaced_text(value), is_string});
+    }
+    return arguments;
+}
+
+std::string python_text(const nlohmann::ordered_json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    return std::string(python_word(spaced_text(value)));
+}
+
+std::string_view python_word(std::string_view json) {
+    if (json == "true") return "True";
+    if (json == "false") return "False";
+    return json == "null" ? "None" : json;
+}
+
+Result<JsonCall> json_call(const std::string& text) {
+    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "the call"));
+    const auto arguments = json.is_object() ? json.find("arguments") : json.end();
+    JsonCall call{json.is_object() ? text_member(json, "name") : std::string(), {}};
+    if (call.name.empty() || arguments == json.end()) {
+        return invalid_argument("the call has no name or no arguments");
+    }
+    const std::string written =
+        arguments->is_string() ? arguments->get<std::string>() : spaced_text(*arguments);
+    AFD_ASSIGN(call.arguments, call_arguments(written));
+    return call;
+}
+
+}  // namespace afd::model

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// KimiTemplate: Kimi-K2 and Moonlight: <|im_ROLE|>role<|im_middle|>, <|im_end|>. Kimi-K2-Thinking
+// thinks before an answer; the thoughts since the last answer that called no tool stay, those
+// before are empty.
+//
+// Calls have ids that the model counts: functions.NAME:INDEX. An id of another form, as front ends
+// make them, is shown as that, with the number of calls before it.
+
+#include <string>
+
+#include "model/chat/template/chat_template.h"
+
+namespace afd::model {
+
+class KimiTemplate final : public ChatTemplate {
+  public:
+    enum class Tools {
+        kNone,     // Moonlight; early forms of K2, and K2.5, which has another one.
+        kSpaced,   // JSON with blanks behind commas and colons,
+        kCompact,  // and without.
+    };
+    KimiTemplate(std::string default_system, bool thinks, Tools tools);
+    std::string_view name() const override { return thinks_ ? "kimi_thinking" : "kimi"; }
+    Result<ChatPrompt> render(const Conversation& conversation) const override;
+    OutputSyntax output(const Conversation& conversation) const override;
+    std::string_view end_token() const override { return "<|im_end|>"; }
+
+  private:
+    Result<> render_tools(const Conversation& conversation, ChatPrompt& prompt) const;
+
+    const std::string default_system_;
+    const bool thinks_;
+    const Tools tools_;
+};
+
+}  // namespace afd::model
