@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "model/chat/call/call_syntax.h"
 #include "model/chat/message/chat_json.h"
 #include "model/chat/message/chat_text.h"
 #include "model/json/ordered_json.h"
@@ -67,10 +69,11 @@ bool is_bare_name(std::string_view name) {
     return !strip(name).empty() && name.find_first_of("<>\n") == std::string_view::npos;
 }
 
-std::optional<std::string> read_parameters(std::string_view text,
-                                           const ParameterMarks& marks,
-                                           std::string_view function,
-                                           const ParameterTypes& types) {
+std::optional<ChatEvent> read_parameter_call(std::string_view function,
+                                             std::string_view text,
+                                             const ParameterMarks& marks,
+                                             const ParameterTypes& types) {
+    if (!is_bare_name(function)) return std::nullopt;
     std::vector<Parameter> parameters;
     while (!strip(text).empty()) {
         const auto parameter = take_parameter(marks, text);
@@ -86,12 +89,10 @@ std::optional<std::string> read_parameters(std::string_view text,
     for (const auto& [name, value] : parameters) {
         if (object.size() > 1) object += ", ";
         object += spaced_text(nlohmann::ordered_json(std::string(name)));
-        object += ": " + types.json_of(function, name, value);
+        object += ": " + types.json_of(strip(function), name, value);
     }
     object += '}';
-    const Result<std::string> checked = call_arguments(object);
-    if (!checked.ok()) return std::nullopt;
-    return object;
+    return called(function, object);
 }
 
 }  // namespace afd::model

@@ -4,10 +4,10 @@
 // The parameters of a call that a model writes one by one, each between marks, and not as JSON.
 
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "model/chat/call/parameter_types.h"
+#include "model/chat/message/chat_event.h"
 
 namespace afd::model {
 
@@ -22,13 +22,13 @@ struct ParameterMarks {
 // Whether it may be the name of a function or parameter that stands between such marks.
 bool is_bare_name(std::string_view name);
 
-// `text`, which is nothing but parameters of `function` and blanks, as the JSON object that they
-// are. Of a name that comes twice the last value counts. A value is bare text: a `value_end` behind
-// which neither `begin` nor the end of `text` comes is part of it. Nothing: `text` is something
-// else, or beyond a limit of ordered_json.h.
-std::optional<std::string> read_parameters(std::string_view text,
-                                           const ParameterMarks& marks,
-                                           std::string_view function,
-                                           const ParameterTypes& types);
+// The call of `function`, with blanks around its name, and `text`, which is nothing but parameters
+// and blanks. Of a name that comes twice the last value counts. A value is bare text: a `value_end`
+// behind which neither `begin` nor the end of `text` comes is part of it. Nothing: the name is
+// none, `text` is something else, or beyond a limit of ordered_json.h.
+std::optional<ChatEvent> read_parameter_call(std::string_view function,
+                                             std::string_view text,
+                                             const ParameterMarks& marks,
+                                             const ParameterTypes& types);
 
 }  // namespace afd::model

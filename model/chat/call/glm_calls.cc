@@ -21,12 +21,8 @@ std::optional<ChatEvent> read_glm_call(std::string_view body, const ParameterTyp
     const size_t name_end = std::min(body.find('\n'), body.find(kKey));
     const std::string_view name = body.substr(0, name_end);
     // Any text may stand there; JSON of another model's form, for example.
-    const bool is_word = name.find_first_of(" {") == std::string_view::npos;
-    if (!is_bare_name(name) || !is_word) return std::nullopt;
-    const std::string_view rest = body.substr(name.size());
-    const auto arguments = read_parameters(rest, kMarks, strip(name), types);
-    if (!arguments) return std::nullopt;
-    return called(name, *arguments);
+    if (name.find_first_of(" {") != std::string_view::npos) return std::nullopt;
+    return read_parameter_call(name, body.substr(name.size()), kMarks, types);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/chat/call/call_parameters.h"
 #include "model/chat/call/call_syntax.h"
-#include "model/chat/message/chat_text.h"
 
 namespace afd::model {
 namespace {
@@ -15,12 +14,9 @@ std::optional<ChatEvent> read_minimax_call(std::string_view body, const Paramete
     constexpr ParameterMarks kMarks{
         .begin = kNamedParameter, .name_end = kNameClosed, .value_end = kNamedParameterEnd};
     const size_t name_end = body.find(kNameClosed);
-    const std::string_view name = body.substr(0, name_end);
-    if (name_end == std::string_view::npos || !is_bare_name(name)) return std::nullopt;
-    const std::string_view rest = body.substr(name_end + kNameClosed.size());
-    const auto arguments = read_parameters(rest, kMarks, strip(name), types);
-    if (!arguments) return std::nullopt;
-    return called(name, *arguments);
+    if (name_end == std::string_view::npos) return std::nullopt;
+    const std::string_view parameters = body.substr(name_end + kNameClosed.size());
+    return read_parameter_call(body.substr(0, name_end), parameters, kMarks, types);
 }
 
 }  // namespace

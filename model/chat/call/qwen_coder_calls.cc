@@ -19,11 +19,9 @@ std::optional<ChatEvent> read_qwen_coder(std::string_view body, const ParameterT
     if (!body.starts_with(kFunction) || !body.ends_with(kFunctionEnd)) return std::nullopt;
     body = body.substr(kFunction.size(), body.size() - kFunction.size() - kFunctionEnd.size());
     const size_t name_end = body.find('>');
-    const std::string_view name = body.substr(0, name_end);
-    if (name_end == std::string_view::npos || !is_bare_name(name)) return std::nullopt;
-    const auto arguments = read_parameters(body.substr(name_end + 1), kMarks, strip(name), types);
-    if (!arguments) return std::nullopt;
-    return called(name, *arguments);
+    if (name_end == std::string_view::npos) return std::nullopt;
+    const std::string_view parameters = body.substr(name_end + 1);
+    return read_parameter_call(body.substr(0, name_end), parameters, kMarks, types);
 }
 
 }  // namespace
