@@ -4,12 +4,12 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
-#include <charconv>
 #include <cmath>
 #include <ctime>
 #include <utility>
 
 #include "clients/exit_code.h"
+#include "proto/typed_number.h"
 
 namespace afd::client {
 namespace {
@@ -40,13 +40,6 @@ struct Words {
 
 afd::Error bad_value(const std::string& flag, const std::string& text, const std::string& allowed) {
     return {Code::kInvalidArgument, flag + " '" + text + "': " + allowed};
-}
-
-template <typename Number>
-bool parse_whole(const std::string& text, Number& value) {
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, value);
-    return error == std::errc() && rest == end && !text.empty();
 }
 
 void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
@@ -198,10 +191,9 @@ Result<std::chrono::microseconds> parse_duration(const std::string& text) {
                           : unit == "m" ? 60e6
                           : unit == "h" ? 3'600e6
                                         : 0;
-    double value = 0;
-    const bool is_number = parse_whole(text.substr(0, unit_begin), value);
-    const double us = value * factor;
-    if (!is_number || us < 1000 || us > 86'400e6) {
+    const std::optional<double> value = finite_number(text.substr(0, unit_begin));
+    const double us = value.value_or(0) * factor;
+    if (us < 1000 || us > 86'400e6) {
         return afd::Error{Code::kInvalidArgument,
                           "must be a time from 1ms to 24h as 500ms, 5s, 2m or 1h"};
     }
@@ -210,19 +202,14 @@ Result<std::chrono::microseconds> parse_duration(const std::string& text) {
 
 Result<std::pair<uint32_t, uint32_t>> parse_token_range(const std::string& text) {
     const size_t colon = text.find(':');
-    uint32_t low = 0;
-    uint32_t high = 0;
-    bool is_good = parse_whole(text.substr(0, colon), low);
-    if (colon == std::string::npos) {
-        high = low;
-    } else {
-        is_good = parse_whole(text.substr(colon + 1), high) && is_good;
-    }
-    if (!is_good || low < 1 || low > high) {
+    const std::optional<uint64_t> low = whole_number(text.substr(0, colon));
+    const std::optional<uint64_t> high =
+        colon == std::string::npos ? low : whole_number(text.substr(colon + 1));
+    if (!low || !high || *low < 1 || *low > *high || *high > UINT32_MAX) {
         return afd::Error{Code::kInvalidArgument,
                           "must be a number of at least 1, or MIN:MAX with MIN <= MAX"};
     }
-    return std::pair(low, high);
+    return std::pair(static_cast<uint32_t>(*low), static_cast<uint32_t>(*high));
 }
 
 std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code) {

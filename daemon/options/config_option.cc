@@ -4,10 +4,11 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 #include <sstream>
 
 #include "proto/did_you_mean.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -25,13 +26,11 @@ Error refuse(const ConfigOption& option, const std::string& text, const std::str
 
 Result<> set_integer(const ConfigOption& option, const std::string& text, uint64_t& target) {
     // All of the text must be digits: no sign, no space, no suffix.
-    uint64_t value = 0;
-    const char* end = text.data() + text.size();
-    const auto [stop, status] = std::from_chars(text.data(), end, value);
-    if (status != std::errc() || stop != end || value < option.min || value > option.max) {
+    const std::optional<uint64_t> value = whole_number(text);
+    if (!value || *value < option.min || *value > option.max) {
         return refuse(option, text, "must be " + allowed_values(option));
     }
-    target = value;
+    target = *value;
     return {};
 }
 

@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "proto/typed_number.h"
 #include "proto/usage_error.h"
 #include "tools/afd-link/link_emulator.h"
+#include "tools/number_option.h"
 
 namespace afd {
 namespace {
@@ -90,17 +90,6 @@ int run(const Options& options) {
     return kExitFailed;
 }
 
-// From 0 on.
-CLI::Validator whole(uint64_t high) {
-    return {[high](std::string& text) { return take_whole_number(text, 0, high); },
-            fmt::format("in [0 - {}]", high)};
-}
-
-CLI::Validator number(double high) {
-    return {[high](std::string& text) { return take_number(text, 0, high); },
-            fmt::format("in [0 - {:.12g}]", high)};
-}
-
 int main_with(int argc, char** argv) {
     Options options;
     CLI::App app(
@@ -123,16 +112,16 @@ int main_with(int argc, char** argv) {
                 "\"{}\": a device's name has at most {} characters", name, IFNAMSIZ - 1);
         });
     app.add_option("--delay-us", options.delay_us, "Of every frame, one way, microseconds")
-        ->transform(whole(kDelayUsMax))
+        ->transform(whole_from(0, kDelayUsMax))
         ->capture_default_str();
     app.add_option("--jitter-us", options.jitter_us, "So much more at most, drawn for each frame")
-        ->transform(whole(kDelayUsMax))
+        ->transform(whole_from(0, kDelayUsMax))
         ->capture_default_str();
     app.add_option("--loss", options.loss, "The part of the frames that is lost")
-        ->check(number(1))
+        ->check(number_from(0, 1))
         ->capture_default_str();
     app.add_option("--mbit", options.mbit_per_second, "Mbit/s of each direction; 0: no limit")
-        ->check(number(1e6))
+        ->check(number_from(0, 1e6))
         ->capture_default_str();
     app.add_option("--seed", options.seed, "Of what is drawn")
         ->transform(whole(UINT64_MAX))

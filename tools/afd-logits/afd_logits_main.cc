@@ -27,6 +27,7 @@
 #include "ops/tensor/parallel.h"
 #include "proto/failure.h"
 #include "proto/usage_error.h"
+#include "tools/number_option.h"
 
 namespace afd {
 namespace {
@@ -210,7 +211,7 @@ int main_with(int argc, char** argv) {
         ->check(CLI::IsMember({"bf16", "int8"}))
         ->capture_default_str();
     app.add_option("--chunk", options.chunk, "Fast path: tokens computed at once")
-        ->check(CLI::Range(1, 65536))
+        ->transform(whole_from(1, 65536))
         ->excludes(reference)
         ->capture_default_str();
     app.add_flag("--routing", options.has_routing, "Fast path: what the routers chose, too")

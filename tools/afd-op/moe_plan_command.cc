@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "proto/failure.h"
+#include "tools/number_option.h"
 
 namespace afd::tools {
 namespace {
@@ -119,7 +120,7 @@ CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options) {
         "moe-plan", "Bytes that each composition of the fused-MoE framework reserves");
     ops::FusedMoeConfig& config = options.limits.config;
     const auto size = [&](const char* name, size_t& value, const char* meaning) {
-        return command->add_option(name, value, meaning);
+        return command->add_option(name, value, meaning)->transform(whole_from(0, UINT64_MAX));
     };
     size("--hidden", config.hidden, "Elements of a row")->required();
     size("--intermediate", options.limits.intermediate, "Of the widest expert")->required();
@@ -138,6 +139,7 @@ CLI::App* add_moe_plan_command(CLI::App& app, MoePlanOptions& options) {
     size("--chunk-tokens", config.max_chunk_tokens, "That experts take at once; 0: all")
         ->capture_default_str();
     command->add_option("--threads", options.limits.num_threads, "Of the process")
+        ->transform(whole_from(1, 1024))
         ->capture_default_str();
     command->add_option("--row-fraction", config.row_fraction, "Reserved of the worst case")
         ->capture_default_str();

@@ -18,6 +18,7 @@
 #include "model/safetensors/whole_file.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-op/tensor_file.h"
+#include "tools/number_option.h"
 
 namespace afd::tools {
 namespace {
@@ -126,16 +127,18 @@ CLI::App* add_run_command(CLI::App& app, RunOptions& options) {
                         "portable, avx2, avx512, avx512-bf16, amx, or auto: the processor's best; "
                         "the reference takes subnormals as the class does that is named");
     command->add_option("--threads", options.num_threads, "1 to 1024")
-        ->check(CLI::Range(1u, 1024u));
-    command->add_option("--memory-max",
-                        options.memory_max,
-                        "Bytes that outputs and workspace may need; 0: what is available");
+        ->transform(whole_from(1, 1024));
+    command
+        ->add_option("--memory-max",
+                     options.memory_max,
+                     "Bytes that outputs and workspace may need; 0: what is available")
+        ->transform(whole_from(0, UINT64_MAX));
     command
         ->add_option("--repeat",
                      options.repeat,
                      "Further runs on the same inputs, whose median time is printed; at most "
                      "1000000")
-        ->check(CLI::Range(0u, 1'000'000u));
+        ->transform(whole_from(0, 1'000'000));
     return command;
 }
 

@@ -34,6 +34,7 @@
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/text_sample.h"
+#include "tools/number_option.h"
 
 namespace afd {
 namespace {
@@ -476,7 +477,7 @@ int main_with(int argc, char** argv) {
                    "Write the factors of kv_dtype int8_channel, measured on this text, into the "
                    "model's directory, or --out FILE");
     app.add_option("--threads", options.threads, "Threads; 0: one per core, at most 64")
-        ->check(CLI::Range(0, kThreadsGivenMax))
+        ->transform(whole_from(0, kThreadsGivenMax))
         ->capture_default_str();
     app.add_flag("--dry-run",
                  options.is_dry_run,
