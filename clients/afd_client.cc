@@ -350,8 +350,11 @@ Result<> Client::trace(std::chrono::milliseconds duration,
         }
         return response.has_done();
     };
+    const auto on_deadline = [&] {
+        return no_answer(hearing.is_cancelled ? kCancelTimeout : timeout);
+    };
     return hear_out(
-        hearing, on_response, [&] { return cancel(hearing); }, [&] { return no_answer(timeout); });
+        hearing, on_response, [&] { return cancel(hearing); }, on_deadline);
 }
 
 Result<Response> Client::change(Request request,

@@ -50,7 +50,8 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         // The deadline is later than that at which afdd ends the trace.
         const bool is_reached =
             traced.error().code != Code::kDeadlineExceeded && !client->is_silent();
-        return report_failure(common, traced.error(), is_reached);
+        const int failed = report_failure(common, traced.error(), is_reached);
+        return interrupt.requested() ? kExitInterrupted : failed;
     }
     if (!closed.ok()) return report_failure(common, closed.error(), true);
     const size_t num_workers = std::max(num_traced(status.value()), file.num_workers());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLookMs = 10;
 
-// The state of a worker in a sentence: "ffn1 is starting".
+// Of a worker in this state, between its name and "not yet ready": " is starting and".
 std::string what_it_is(const std::string& state) {
     return state == "no host" ? " waits for its host, which has not joined, and is"
                               : " is " + state + " and";
