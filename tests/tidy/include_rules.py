@@ -54,32 +54,31 @@ ALLOWED_INCLUDES = {
     "model/chat/call": "proto model/json model/chat/message",
     "model/chat/template": "proto model/json model/tokenizer model/unicode model/chat/message "
                            "model/chat/call",
-    "model/weight_cache": "proto ops model/checkpoint model/safetensors",
+    "model/weight_cache": "proto model/safetensors",
     "model/attention": "proto ops model/checkpoint",
     "model/mla": "proto ops model/attention model/checkpoint model/json",
     "model/gqa": "proto ops model/attention model/checkpoint model/json",
-    "model/family": ("proto ops model/attention model/checkpoint model/foreign model/gqa model/json "
-                     "model/mla model/safetensors model/tokenizer"),
+    "model/family": "proto ops model/attention model/checkpoint model/foreign model/gqa model/json "
+                    "model/mla",
     "model/decoder": "proto ops model/attention model/checkpoint model/family model/weight_cache",
     "model/reference": "proto ops model",
-    "model/grammar": "proto model/json model/tokenizer model/unicode",
+    "model/grammar": "proto model/json model/unicode",
     "model/sampling": "proto ops",
     "daemon/program": "proto",
     "daemon/loop": "proto daemon/program",
     "daemon/metrics": "proto schedule",
     "daemon/exposition": "proto daemon/loop daemon/metrics",
-    "daemon/config": "proto schedule ops model daemon/program",
-    "daemon/placement": "proto schedule ops model daemon/program daemon/config",
+    "daemon/config": "proto schedule ops model",
+    "daemon/placement": "proto schedule daemon/program daemon/config",
     "daemon/options": "proto schedule ops model daemon/program daemon/config daemon/placement",
     "daemon/worker": "proto schedule ops model threads daemon/program daemon/loop daemon/metrics "
                      "daemon/config daemon/placement",
-    "daemon/lanes": "proto schedule ops model threads daemon/metrics daemon/config daemon/worker",
-    "daemon/attention": "proto schedule ops model threads daemon/program daemon/metrics "
-                        "daemon/config daemon/lanes daemon/worker",
-    "daemon/ffn": "proto schedule ops model threads daemon/program daemon/metrics daemon/config "
+    "daemon/lanes": "proto schedule ops model daemon/metrics daemon/config daemon/worker",
+    "daemon/attention": "proto schedule ops model daemon/program daemon/metrics daemon/lanes "
+                        "daemon/worker",
+    "daemon/ffn": "proto schedule ops model daemon/program daemon/metrics daemon/config "
                   "daemon/worker",
-    "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
-                         "daemon/worker",
+    "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/config daemon/worker",
     "daemon/tcp": "proto daemon/loop daemon/config",
     "daemon/slurm": "proto daemon/config daemon/tcp",
     "daemon/cluster": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
@@ -91,7 +90,7 @@ ALLOWED_INCLUDES = {
                    "daemon/http/call daemon/http/answer",
     "daemon/http/message": "proto model",
     "daemon/http/call": "proto model daemon/http/message",
-    "daemon/http/answer": "proto model daemon/program daemon/http/message daemon/http/call",
+    "daemon/http/answer": "proto model daemon/http/message daemon/http/call",
     "daemon/gateway": "proto daemon/program daemon/loop daemon/metrics daemon/config "
                       "daemon/supervisor daemon/gateway/session daemon/gateway/request "
                       "daemon/gateway/flight",
@@ -101,9 +100,9 @@ ALLOWED_INCLUDES = {
                              "daemon/config daemon/supervisor daemon/gateway/session "
                              "daemon/gateway/request",
     "daemon/instance": "proto schedule ops model daemon",
-    "daemon/joined_host": "proto schedule ops model daemon",
+    "daemon/joined_host": "proto schedule daemon",
     "daemon/doctor": "proto schedule ops model daemon",
-    "daemon/afdd": "proto schedule ops model daemon",
+    "daemon/afdd": "proto schedule model daemon",
     "clients": "proto",
     "python": "calls",
     "tools": "proto schedule ops threads model calls",
