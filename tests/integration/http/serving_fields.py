@@ -116,8 +116,8 @@ COMPLETION = [
     Field("metadata, store", "likewise", {"metadata": {}}),
     Field("service_tier", "auto, default", {"service_tier": "priority"}, expected=NOT_THERE),
     Field("priority", "0: no request comes first", {"priority": 5}, expected=NOT_THERE),
-    Field("bad_words, allowed_token_ids", "", {"bad_words": ["x"]}, expected=REFUSED,
-          param="bad_words"),
+    Field("bad_words", "", {"bad_words": ["x"]}, expected=REFUSED),
+    Field("allowed_token_ids", "", {"allowed_token_ids": [5]}, expected=REFUSED),
     Field("add_special_tokens", "true, false", {"add_special_tokens": False},
           lambda a: a["choices"][0]["prompt_token_ids"]
           == GREEDY["prompt_token_ids"][1:]),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other servers do with the fields and endpoints of serving_fields.py; for docs/serving.md.
 
-Not tried, but read in the sources that PEERS names, on 23 November 2026. "works": a request with
+Not tried, but read in the sources that PEERS names, in November 2026. "works": a request with
 the field is served, and the field is used (one that has no effect by its meaning, as `user`, is
 taken). "refused": answered with an error. "not there": taken and without effect, or 404. "unknown":
 not established by these sources; so is every row that is missing here.
@@ -52,6 +52,10 @@ COMPLETION = {
     "guided_json, guided_regex, ...": NONE_THERE,  # vLLM: structured_outputs.
     "prompt_logprobs": (WORKS, NOT_THERE, NOT_THERE),
     "truncate_prompt_tokens": (WORKS, NOT_THERE, NOT_THERE),
+    "service_tier": (NOT_THERE, NOT_THERE, UNKNOWN),
+    "priority": (WORKS, NOT_THERE, UNKNOWN),  # vLLM: if it schedules by priority.
+    "bad_words": (NOT_THERE, NOT_THERE, UNKNOWN),  # vLLM: in chats.
+    "allowed_token_ids": (WORKS, NOT_THERE, UNKNOWN),
     "timeout_ms": (UNKNOWN,) * 3,
     "resumable_ms": (UNKNOWN,) * 3,
     "response_format.type": (UNKNOWN,) * 3,
@@ -71,6 +75,8 @@ CHAT = {
     "verbosity": NONE_THERE,
     "prompt_cache_key, safety_identifier": NONE_THERE,
     "add_generation_prompt": (WORKS, NOT_THERE, WORKS),
+    "continue_final_message": (WORKS, WORKS, UNKNOWN),
+    "add_special_tokens": (WORKS, NOT_THERE, UNKNOWN),
     "functions, function_call": NONE_THERE,
     "modalities": NONE_THERE,
     "audio, prediction, web_search_options": NONE_THERE,
