@@ -33,8 +33,8 @@ std::string footer() {
         "environment variable (AFD_FFN_WORKERS). Flags win over the environment, the environment\n"
         "over the file: --config, AFD_CONFIG, ./afd.toml, $XDG_CONFIG_HOME/afd/config.toml,\n"
         "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one, 100 ms\n"
-        "later or more, stops at once); SIGHUP reads API keys and log_level again;\n"
-        "SIGUSR1 logs the state as JSON.\n\n"
+        "later or more, stops at once); SIGHUP reads log_level, API keys and certificates\n"
+        "again; SIGUSR1 logs the state as JSON.\n\n"
         "Exit codes:\n";
     for (const ExitCodeText& entry : kExitCodes) {
         text += "  " + std::to_string(static_cast<int>(entry.code)) + "  " + entry.text + "\n";

@@ -151,10 +151,11 @@ class Client:
 
         `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `stop`: a text
         that ends it, or several; what these and the next settings do is said at their fields of
-        Generate in proto/client.proto. `resumable`: seconds for which it goes on if the connection breaks; self.resume_id, set before the first
-        chunk, is what another connection gives to resume(). `sampling`:
-        the fields of SamplingSettings in proto/sampling.proto (temperature, top_k, top_p, seed,
-        ...); response_format as {"json_object": True} or {"json_schema": "..."}.
+        Generate in proto/client.proto. `resumable`: seconds for which it goes on if the
+        connection breaks; self.resume_id, set before the first chunk, is what another connection
+        gives to resume(). `sampling`: the fields of SamplingSettings in proto/sampling.proto
+        (temperature, top_k, top_p, seed, ...); response_format as {"json_object": True} or
+        {"json_schema": "..."}.
         """
         request = self._request()
         body = request.generate
