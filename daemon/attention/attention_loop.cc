@@ -84,8 +84,9 @@ void AttentionLoop::run() {
     while (!is_stopping_ && parts_.words.run_flag()) {
         bool progressed = take_commands();
         progressed |= let_go_of_lost_ranks();
-        progressed |= advance_all();
+        // In front of the advance, which uses the blocks that it hands out.
         progressed |= make_room();
+        progressed |= advance_all();
         progressed |= end_finished_sequences();
         parts_.port->flush();
         parts_.heartbeat.beat();

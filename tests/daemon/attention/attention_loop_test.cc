@@ -390,5 +390,26 @@ TEST(AttentionLoop, TheYoungestGivesWayAndGoesOnTheSame) {
     EXPECT_EQ(harness.request(kYoungest).tokens, expected_tokens(kYoungest, kPrompt, kLong));
 }
 
+// Goal: whoever gets the blocks of one that gave way goes on at once. Method: two that fill the
+// cache, so that nothing else is in flight. Oracle: the loop found something to do all the time.
+TEST(AttentionLoop, BlocksThatAreGivenAwayAreUsedAtOnce) {
+    constexpr uint32_t kPrompt = 3;
+    constexpr uint32_t kLong = 600;
+    LoopHarness harness({any_rows(FakeLane::kAll)}, {}, 0, 2048);
+    harness.admit(1, kPrompt, kLong, false, kPrompt);
+    harness.admit(2, kPrompt, kLong, false, kPrompt);
+    ASSERT_TRUE(harness.until(
+        [&] { return !harness.request(1).tokens.empty() && !harness.request(2).tokens.empty(); }));
+    const uint64_t num_waits = harness.num_waits();
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_TRUE(harness.request(2).gave_way);
+    const size_t num_tokens = harness.request(1).tokens.size();
+    ASSERT_LT(num_tokens + 20, kLong);
+    ASSERT_TRUE(harness.until([&] { return harness.request(1).tokens.size() > num_tokens + 20; }));
+    EXPECT_EQ(harness.num_waits(), num_waits);
+    ASSERT_TRUE(harness.until_over(1));
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, kPrompt, kLong));
+}
+
 }  // namespace
 }  // namespace afd::daemon
