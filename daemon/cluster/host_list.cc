@@ -159,8 +159,7 @@ Result<> HostList::check_model(const std::string& name, const cluster::Join& wan
         return failed_precondition(
             "host '{}' has the leader's weights, and another kv_dtype: int8_channel makes the file "
             "of its factors a part of the model; set kv_dtype alike on both, and give them the "
-            "same "
-            "kv_scales.safetensors",
+            "same kv_scales.safetensors",
             with(name));
     }
     // An identity has at most 127 bytes; whatever this is goes into the log.

@@ -11,8 +11,8 @@
 
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/config/own_host_name.h"
-#include "daemon/config/ucx_host.h"
 #include "daemon/joined_host/local_welcome.h"
+#include "daemon/placement/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "proto/failure.h"
@@ -170,6 +170,7 @@ Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
                setup_.cores().plan(allowed_cpus(), [&local](const std::vector<uint32_t>& cores) {
                    return plan_cpus(local, cores);
                }));
+    // Else once the workers of the plan before are gone.
     if (!has_workers()) setup_.cores().hold(cpus_);
     return {};
 }
@@ -359,7 +360,10 @@ bool JoinedHost::has_workers() const {
 }
 
 void JoinedHost::check_all_gone() {
-    if (is_ending_ && !has_workers()) loop_.stop();
+    if (has_workers()) return;
+    if (is_ending_) return loop_.stop();
+    // The cores of a plan that it had before are free now.
+    setup_.cores().hold(cpus_);
 }
 
 }  // namespace afd::daemon
