@@ -43,8 +43,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
     // One for all children: a count that rises is the end of one of them.
     static schedule::OomWatch oom_watch;
-    const auto judge = [on_gone = std::move(on_gone)](ProcessEnd end) {
-        end.is_out_of_memory = end.signal == SIGKILL && oom_watch.take();
+    const auto judge = [self = process.get(), on_gone = std::move(on_gone)](ProcessEnd end) {
+        end.is_out_of_memory = end.signal == SIGKILL && !self->was_killed_ && oom_watch.take();
         on_gone(end);
     };
     AFD_ASSIGN(
@@ -77,6 +77,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::adopt(EventLoop& loop,
 }
 
 void WorkerProcess::kill() {
+    was_killed_ = true;
     if (child_ != nullptr) {
         child_->kill();
     } else {

@@ -45,6 +45,7 @@ class WorkerProcess {
 
     OnGone on_gone_;  // Of one that was adopted.
     int pid_ = 0;
+    bool was_killed_ = false;              // By kill(), and not for the kernel's want of memory.
     std::unique_ptr<ChildProcess> child_;  // Spawned.
     UniqueFd pidfd_;                       // Adopted.
     std::unique_ptr<FdWatcher> watcher_;
