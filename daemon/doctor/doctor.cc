@@ -12,10 +12,10 @@
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/expert_plan.h"
 #include "daemon/instance/file_budget.h"
+#include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
-#include "schedule/ucx/private_memory.h"
 
 namespace afd::daemon {
 namespace {
@@ -263,9 +263,7 @@ Result<InstanceMemory> memory_of(const Config& config,
         AFD_ASSIGN(placement, plan_experts(config, known.config));
     }
     AFD_ASSIGN(const schedule::WindowLayout layout, layout_of(config, cpus, known.config));
-    if (config.transport == Transport::kUcx && config.num_ffn_workers() > 0) {
-        AFD_TRY(schedule::check_publication_bytes(layout));
-    }
+    AFD_TRY(check_window_messages(config, layout));
     return memory_here(config,
                        {.model = known.config,
                         .files = known.files ? &*known.files : nullptr,

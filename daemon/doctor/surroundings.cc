@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "daemon/cluster/cluster_identity.h"
+#include "daemon/config/comma_list.h"
 #include "daemon/config/join_address.h"
 #include "daemon/config/own_host_name.h"
-#include "daemon/config/ucx_host.h"
 #include "daemon/instance/ucx_network.h"
+#include "daemon/instance/weight_cache_choice.h"
+#include "daemon/placement/ucx_host.h"
 #include "model/weight_cache/weight_cache.h"
 
 namespace afd::daemon {
@@ -50,22 +52,26 @@ Finding examine_certificates(const Config& config, int64_t now_s) {
 // What is not there yet is made at the start; whether that works shows then.
 Finding examine_cache(const Config& config) {
     constexpr const char* kSubject = "cache";
-    const bool is_default = config.weight_cache == "auto";
-    const std::string directory =
-        is_default ? model::default_weight_cache_directory() : config.weight_cache;
-    Finding finding{kSubject, Finding::Level::kOk, directory, ""};
-    if (directory.empty() || directory == "off") {
+    const WeightCacheChoice choice = choose_weight_cache(config);
+    Finding finding{kSubject, Finding::Level::kOk, choice.directory, ""};
+    if (!choice.why_nowhere.empty()) {
+        finding.level = Finding::Level::kWarning;
+        finding.text = "packed weights are not kept: " + choice.why_nowhere;
+        finding.remedy = "each start packs the weights anew: name a directory with weight_cache";
+        return finding;
+    }
+    if (choice.directory.empty()) {
         finding.text = "off: packed weights are not kept";
         return finding;
     }
     std::error_code error;
-    if (!std::filesystem::exists(directory, error)) {
+    if (!std::filesystem::exists(choice.directory, error)) {
         finding.text += ", which is made at the start";
         return finding;
     }
-    const auto opened = model::WeightCache::open(directory);
+    const auto opened = model::WeightCache::open(choice.directory);
     if (opened.ok()) return finding;
-    if (!is_default) return failed(kSubject, opened.error(), "or weight_cache = off");
+    if (!choice.is_default) return failed(kSubject, opened.error(), "or weight_cache = off");
     finding.level = Finding::Level::kWarning;
     finding.text = opened.error().message;
     finding.remedy = "each start packs the weights anew: mend it, or name another weight_cache";

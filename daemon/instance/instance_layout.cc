@@ -67,7 +67,7 @@ Result<> InstanceLayout::create_segments() {
     const model::ModelConfig& model = setup_.model().config();
     AFD_ASSIGN(const schedule::WindowLayout layout, window_layout());
     const schedule::Geometry& geometry = layout.geometry;
-    AFD_TRY(check_window_room(config_, layout));
+    AFD_TRY(check_window_messages(config_, layout));
     const schedule::Windows windows = windows_of(config_.transport);
     AFD_ASSIGN(schedule::InstanceSegments segments,
                schedule::InstanceSegments::create(segment_prefix_, layout, identity_, windows));

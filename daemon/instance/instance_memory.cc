@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/config/instance_geometry.h"
+#include "daemon/instance/weight_cache_choice.h"
 #include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
 #include "model/attention/attention_config.h"
@@ -22,13 +23,6 @@
 
 namespace afd::daemon {
 namespace {
-
-bool keeps_weights(const Config& config) {
-    if (config.weight_cache == "off") return false;
-    return model::WeightCache::is_usable(config.weight_cache == "auto"
-                                             ? model::default_weight_cache_directory()
-                                             : config.weight_cache);
-}
 
 uint64_t kv_bytes_per_worker(const Config& config, const model::ModelConfig& model) {
     const model::KvShape shape = model::kv_shape(model);
@@ -152,7 +146,7 @@ InstanceMemory memory_here(const Config& config, const MemorySources& sources) {
         schedule::InstanceSegments::total_bytes(sources.layout, windows_of(config.transport));
     memory.window_bytes = window_bytes_here(config, sources.layout);
     const ExpertSum experts = experts_here(config, sources);
-    if (keeps_weights(config)) {
+    if (model::WeightCache::is_usable(choose_weight_cache(config).directory)) {
         memory.mapped_expert_bytes = experts.of_each_once();
     } else {
         memory.private_expert_bytes = experts.of_workers();

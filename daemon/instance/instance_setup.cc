@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "daemon/config/ucx_host.h"
+#include "daemon/instance/weight_cache_choice.h"
+#include "daemon/placement/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
-#include "model/unicode/utf8.h"
 #include "model/weight_cache/weight_cache.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/segment.h"
@@ -71,32 +71,21 @@ Result<> InstanceSetup::open_model() {
 }
 
 // A directory that is named must be usable; the default one may fail, the workers then say so.
-Result<> InstanceSetup::choose_weight_cache() {
-    if (config_.weight_cache == "off") return {};
-    if (config_.weight_cache != "auto") {
-        AFD_TRY(model::WeightCache::open(config_.weight_cache));
-        weight_cache_directory_ = config_.weight_cache;
-        return {};
+Result<> InstanceSetup::find_weight_cache() {
+    const WeightCacheChoice choice = choose_weight_cache(config_);
+    if (!choice.is_default) AFD_TRY(model::WeightCache::open(choice.directory));
+    if (!choice.why_nowhere.empty()) {
+        log::warn("packed weights are not kept: {}; name a directory with weight_cache",
+                  choice.why_nowhere);
     }
-    weight_cache_directory_ = model::default_weight_cache_directory();
-    // Workers are told it as text.
-    if (!model::is_valid_utf8(weight_cache_directory_)) {
-        log::warn(
-            "packed weights are not kept: XDG_CACHE_HOME or HOME is no UTF-8; name a "
-            "directory with weight_cache");
-        weight_cache_directory_.clear();
-    } else if (weight_cache_directory_.empty()) {
-        log::info(
-            "packed weights are not kept: neither XDG_CACHE_HOME nor HOME is set; name a "
-            "directory with weight_cache");
-    }
+    weight_cache_directory_ = choice.directory;
     return {};
 }
 
 Result<> InstanceSetup::choose_kernels() {
     // Of a host that joins, those of the leader count.
     if (config_.join.empty()) AFD_TRY(model_->set_int4_rows(config_.int4_rows));
-    AFD_TRY(choose_weight_cache());
+    AFD_TRY(find_weight_cache());
     numeric_class_ = ops::best_numeric_class();
     if (config_.numeric_class != "auto") {
         const auto wanted = ops::parse_numeric_class(config_.numeric_class);

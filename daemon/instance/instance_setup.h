@@ -64,7 +64,7 @@ class InstanceSetup {
 
   private:
     Result<> choose_paths();
-    Result<> choose_weight_cache();
+    Result<> find_weight_cache();
 
     const Config& config_;
     InstancePaths paths_;

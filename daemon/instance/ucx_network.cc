@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "daemon/config/address_kind.h"
-#include "daemon/config/ucx_host.h"
+#include "daemon/config/comma_list.h"
+#include "daemon/placement/ucx_host.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {
@@ -41,18 +42,6 @@ Result<> check_ucx_devices(const Config& config, const NetworkDevices& devices) 
 }
 
 }  // namespace
-
-std::vector<std::string> comma_list(const std::string& text) {
-    std::vector<std::string> words(1);
-    for (const char c : text) {
-        if (c == ',') {
-            words.emplace_back();
-        } else {
-            words.back() += c;
-        }
-    }
-    return words;
-}
 
 std::string UcxNetwork::text() const {
     const std::string where = host + (devices == "all" ? " on every device" : " on " + devices);

@@ -16,9 +16,6 @@
 
 namespace afd::daemon {
 
-// The words of a list of UCX's: "eth0,lo".
-std::vector<std::string> comma_list(const std::string& text);
-
 struct UcxNetwork {
     std::string host;     // At which FFN workers listen.
     std::string devices;  // As UCX has them: "eth0", "mlx5_0:1", "all".

@@ -18,11 +18,9 @@ uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& l
            (have_rings ? num_attention * num_ffn * schedule::NearLink::kMemoryBytes : 0);
 }
 
-Result<> check_window_room(const Config& config, const schedule::WindowLayout& layout) {
+Result<> check_window_messages(const Config& config, const schedule::WindowLayout& layout) {
     if (config.transport != Transport::kUcx || config.num_ffn_workers() == 0) return {};
-    AFD_TRY(schedule::check_publication_bytes(layout));
-    return schedule::check_private_room("the window memory of this host's workers",
-                                        window_bytes_here(config, layout));
+    return schedule::check_publication_bytes(layout);
 }
 
 }  // namespace afd::daemon

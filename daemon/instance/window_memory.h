@@ -16,9 +16,8 @@ namespace afd::daemon {
 // windows are segments, and counted there.
 uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout);
 
-// Errors: kInvalidArgument: no message holds a micro-batch. kResourceExhausted: this host has no
-// room for the windows. Else each worker would find out, or be killed for it, at each of its
-// starts.
-Result<> check_window_room(const Config& config, const schedule::WindowLayout& layout);
+// Errors: kInvalidArgument: no message holds a micro-batch. Else each worker would find out, at
+// each of its starts.
+Result<> check_window_messages(const Config& config, const schedule::WindowLayout& layout);
 
 }  // namespace afd::daemon

@@ -9,9 +9,9 @@
 
 #include "daemon/config/join_address.h"
 #include "daemon/config/listen_address.h"
-#include "daemon/config/ucx_host.h"
 #include "daemon/options/config_file.h"
 #include "daemon/options/config_options.h"
+#include "daemon/placement/ucx_host.h"
 #include "proto/did_you_mean.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"

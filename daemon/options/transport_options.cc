@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/address_kind.h"
 #include "daemon/config/port_range.h"
-#include "daemon/config/ucx_host.h"
 #include "daemon/options/choice_member.h"
 #include "daemon/options/option_topics.h"
+#include "daemon/placement/ucx_host.h"
 #include "model/unicode/utf8.h"
 
 namespace afd::daemon {

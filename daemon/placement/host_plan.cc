@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/config/comma_list.h"
 #include "proto/check.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"
@@ -37,14 +38,7 @@ std::vector<WorkerCpus> spread(const std::vector<std::string>& hosts,
 }  // namespace
 
 Result<std::vector<std::string>> parse_hosts(const std::string& text) {
-    std::vector<std::string> names(1);
-    for (const char c : text) {
-        if (c == ',') {
-            names.emplace_back();
-        } else {
-            names.back() += c;
-        }
-    }
+    std::vector<std::string> names = comma_list(text);
     for (const std::string& name : names) {
         AFD_TRY(check_host_name(name));
         if (name == kLeaderName) {

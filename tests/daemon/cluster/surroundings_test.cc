@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "daemon/config/ucx_host.h"
+#include "daemon/placement/ucx_host.h"
 #include "tests/daemon/cluster/cluster_files.h"
 
 namespace afd::daemon {

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "daemon/instance/file_budget.h"
+#include "daemon/instance/instance_memory.h"
 #include "daemon/instance/window_memory.h"
 #include "schedule/ucx/private_memory.h"
 
@@ -317,11 +318,13 @@ TEST(Doctor, RefusesWindowsForWhichThereIsNoRoom) {
                                                          .ffn_to_attn_token_bytes = 14336,
                                                          .num_ffn_workers = 64})
                             .value();
-    const Result<> room = check_window_room(config, layout);
+    const InstanceMemory memory{.window_bytes = window_bytes_here(config, layout)};
+    const Result<> room = check_room_for(memory);
     ASSERT_FALSE(room.ok()) << "a machine of terabytes?";
     EXPECT_EQ(room.error().code, Code::kResourceExhausted);
-    EXPECT_THAT(room.error().message, HasSubstr("the window memory of this host's workers needs "));
-    EXPECT_THAT(room.error().message, HasSubstr("micro_batch_size, or run workers on more hosts"));
+    EXPECT_THAT(room.error().message, HasSubstr("MiB of memory (windows "));
+    EXPECT_THAT(room.error().message, HasSubstr("lower micro_batches or micro_batch_size, "));
+    EXPECT_THAT(room.error().message, HasSubstr("or run workers on more hosts"));
 }
 
 // Goal: a micro-batch that no message holds is refused by its option; workers asserted on it.
@@ -343,7 +346,7 @@ TEST(Doctor, RefusesMicroBatchesThatNoMessageHolds) {
     };
     const uint32_t largest = (uint32_t{1} << 30) / (32768 + 16 + 4);
     EXPECT_TRUE(schedule::check_publication_bytes(layout_of(largest)).ok());
-    const Result<> refused = check_window_room(config, layout_of(largest + 1));
+    const Result<> refused = check_window_messages(config, layout_of(largest + 1));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
     EXPECT_THAT(refused.error().message, HasSubstr("micro_batch_size = 32749: "));

@@ -15,6 +15,7 @@
 #include "daemon/instance/expert_plan.h"
 #include "model/decoder/serving_memory.h"
 #include "schedule/shared_memory/instance_segments.h"
+#include "tests/daemon/scoped_variable.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 
@@ -107,6 +108,12 @@ TEST_F(InstanceMemoryTest, CountsPrivateExpertsOfEachWorker) {
     EXPECT_THAT(memory().remedy(), HasSubstr("weight_cache"));
     config_.weight_cache = directory_.write("file", "no directory");
     EXPECT_EQ(memory().private_expert_bytes, two_workers);
+    config_.weight_cache = "auto";
+    {
+        // What workers cannot be told.
+        const ScopedVariable cache("XDG_CACHE_HOME", directory_.path("\xff").c_str());
+        EXPECT_EQ(memory().private_expert_bytes, two_workers);
+    }
     config_.weight_cache = "off";
     config_.topology = Topology::kColocated;
     EXPECT_EQ(memory().private_expert_bytes, 3 * serving().experts);

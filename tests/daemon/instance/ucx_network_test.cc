@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/config/ucx_host.h"
+#include "daemon/placement/ucx_host.h"
 
 namespace afd::daemon {
 namespace {

@@ -26,21 +26,10 @@
 #include "schedule/context/context_words.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
 #include "tests/daemon/loop_helper.h"
+#include "tests/daemon/scoped_variable.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {
-
-// An environment variable for the workers that are started while it lives.
-class ScopedVariable {
-  public:
-    ScopedVariable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-    ~ScopedVariable() { ::unsetenv(name_); }
-    ScopedVariable(const ScopedVariable&) = delete;
-    ScopedVariable& operator=(const ScopedVariable&) = delete;
-
-  private:
-    const char* name_;
-};
 
 // In what was written to the log.
 inline size_t num_lines_with(const std::string& what, const std::string& lines) {

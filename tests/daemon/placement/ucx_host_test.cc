@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/config/ucx_host.h"
+#include "daemon/placement/ucx_host.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,6 +59,10 @@ TEST(UcxHost, EveryAddressIsNone) {
         Config elsewhere = leader(listen, kUcxAuto);
         elsewhere.ffn_hosts = "b,localhost";
         EXPECT_TRUE(own_ucx_host(elsewhere).ok()) << listen;
+        elsewhere.ffn_hosts = "b,local";
+        EXPECT_TRUE(own_ucx_host(elsewhere).ok()) << "the only one is the other's";
+        elsewhere.ffn_workers = 2;
+        EXPECT_FALSE(own_ucx_host(elsewhere).ok());
         elsewhere.ffn_hosts = "";
         elsewhere.attention_hosts = "b";
         EXPECT_FALSE(own_ucx_host(elsewhere).ok()) << "all FFN workers are here";

@@ -20,8 +20,8 @@ inline constexpr const char* kUcxAuto = "auto";
 Result<std::string> choose_ucx_host(const Config& config, const std::string& seen_at);
 
 // Of the afdd that leads, or has all workers itself. Every address, as cluster_listen may have it,
-// only where no FFN worker of this host listens. REQUIRES: cluster_listen was checked, and is set
-// if there are hosts.
+// only where no FFN worker of this host listens. REQUIRES: the lists of hosts were parsed;
+// cluster_listen was checked, and is set if there are hosts.
 // Errors: as above; kInvalidArgument: cluster_listen names no single address, and FFN workers of
 // this host need one.
 Result<std::string> own_ucx_host(const Config& config);

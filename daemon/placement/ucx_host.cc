@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/config/ucx_host.h"
+#include "daemon/placement/ucx_host.h"
 
 #include "daemon/config/address_kind.h"
 #include "daemon/config/listen_address.h"
+#include "daemon/placement/host_plan.h"
 #include "proto/failure.h"
-#include "proto/host_name.h"
 
 namespace afd::daemon {
-
-namespace {
-
-bool may_have_ffn_workers_here(const Config& config) {
-    if (config.colocated()) return false;
-    const std::string names = "," + config.ffn_hosts + ",";
-    return config.ffn_hosts.empty() ||
-           names.find("," + std::string(kLocalHost) + ",") != std::string::npos;
-}
-
-}  // namespace
 
 Result<std::string> choose_ucx_host(const Config& config, const std::string& seen_at) {
     if (config.ucx_host == kUcxAuto) return seen_at;
@@ -34,7 +23,7 @@ Result<std::string> own_ucx_host(const Config& config) {
     if (!config.has_hosts()) return choose_ucx_host(config, "127.0.0.1");
     AFD_ASSIGN(const ListenAddress listen, parse_listen_address(config.cluster_listen));
     if (config.ucx_host == kUcxAuto && kind_of_address(listen.host) == AddressKind::kAny &&
-        may_have_ffn_workers_here(config)) {
+        HostPlan(config).num_workers(control::FFN, "") > 0) {
         return invalid_argument(
             "ucx_host is not set: cluster_listen = '{}' is every address of this host; say with "
             "ucx_host at which one FFN workers listen",

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/instance/weight_cache_choice.h"
+
+#include "model/unicode/utf8.h"
+#include "model/weight_cache/weight_cache.h"
+
+namespace afd::daemon {
+
+WeightCacheChoice choose_weight_cache(const Config& config) {
+    if (config.weight_cache == "off") return {};
+    if (config.weight_cache != "auto") return {.directory = config.weight_cache};
+    WeightCacheChoice choice{.directory = model::default_weight_cache_directory(),
+                             .is_default = true};
+    // Workers are told it as text.
+    if (!model::is_valid_utf8(choice.directory)) {
+        choice = {.why_nowhere = "XDG_CACHE_HOME or HOME is no UTF-8", .is_default = true};
+    } else if (choice.directory.empty()) {
+        choice.why_nowhere = "neither XDG_CACHE_HOME nor HOME is set";
+    }
+    return choice;
+}
+
+}  // namespace afd::daemon
