@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast an instance decodes on several hosts, on paper: for planners, and for docs/hosts.md.
+"""How fast an instance decodes on several hosts, on paper: for planners, and for docs/host_figures.md.
 
 Nothing here is measured. A host computes as fast as its memory delivers bytes or its cores
 multiply, whichever takes longer; a message takes the link's latency and its bytes. A step gives
@@ -34,7 +34,7 @@ import sys
 import model_memory
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "hosts.md"
+PAGE = ROOT / "docs" / "host_figures.md"
 RELEASED = ROOT / "tests/model/family/released"
 MODEL = RELEASED / "deepseek_v3.json"
 BEGIN, END = "<!-- tools/host_model.py -->\n", "<!-- end -->\n"
@@ -295,7 +295,8 @@ def check_page(is_update: bool) -> int:
     if wanted == page:
         return 0
     if not is_update:
-        print("docs/hosts.md has another table; run tools/host_model.py --update", file=sys.stderr)
+        print("docs/host_figures.md has another table; run tools/host_model.py --update",
+              file=sys.stderr)
         return 1
     PAGE.write_text(wanted, "utf-8")
     return 0
@@ -340,8 +341,8 @@ def parser_of_options() -> argparse.ArgumentParser:
     option("--micro-batches", type=count(1, MICRO_BATCHES_MAX), default=2, metavar="M",
            help="in flight on each attention host (%(default)s)")
     option("--context", type=count(1), default=4096, help="tokens of a sequence (%(default)s)")
-    option("--update", action="store_true", help="write the table of docs/hosts.md instead")
-    option("--check", action="store_true", help="say whether docs/hosts.md has its table instead")
+    option("--update", action="store_true", help="write the table of docs/host_figures.md instead")
+    option("--check", action="store_true", help="say whether docs/host_figures.md has its table instead")
     return parser
 
 

@@ -113,7 +113,8 @@ struct Config {
     // Whether workers may run on other hosts (host_plan.h).
     bool has_hosts() const { return !attention_hosts.empty() || !ffn_hosts.empty(); }
     // Whether prompts may be dispatched in two phases. Over UCX only if somebody asked for it:
-    // windows, of which several are on their way at a time, were faster there (docs/hosts.md).
+    // windows, of which several are on their way at a time, were faster there
+    // (docs/host_figures.md).
     bool two_phase() const {
         const bool is_asked_for = dispatch == Dispatch::kTwoPhase || two_phase_threshold != 0 ||
                                   transport == Transport::kSharedMemory;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tools/host_model.py: its parts against numbers that are worked out by hand, what must hold of any
-plan, and its options; docs/hosts.md has the table that it gives without any.
+plan, and its options; docs/host_figures.md has the table that it gives without any.
 """
 import json
 import math
