@@ -37,11 +37,18 @@ inline void* counted_allocate(size_t size, size_t alignment) {
 
 }  // namespace afd::test
 
-// The array forms call these.
+// The array forms call these. The forms that return nullptr are here too: a library's call the
+// throwing ones, a sanitizer's have memory of their own, which is not std::free's.
 void* operator new(size_t size) {
     return afd::test::counted_allocate(size, alignof(std::max_align_t));
 }
 void* operator new(size_t size, std::align_val_t alignment) {
+    return afd::test::counted_allocate(size, static_cast<size_t>(alignment));
+}
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+    return afd::test::counted_allocate(size, alignof(std::max_align_t));
+}
+void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
     return afd::test::counted_allocate(size, static_cast<size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
