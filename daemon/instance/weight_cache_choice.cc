@@ -7,13 +7,18 @@
 namespace afd::daemon {
 
 WeightCacheChoice choose_weight_cache(const Config& config) {
-    if (config.weight_cache == "off") return {};
-    if (config.weight_cache != "auto") return {.directory = config.weight_cache};
-    WeightCacheChoice choice{.directory = model::default_weight_cache_directory(),
-                             .is_default = true};
+    WeightCacheChoice choice;
+    if (config.weight_cache == "off") return choice;
+    if (config.weight_cache != "auto") {
+        choice.directory = config.weight_cache;
+        return choice;
+    }
+    choice.is_default = true;
+    choice.directory = model::default_weight_cache_directory();
     // Workers are told it as text.
     if (!model::is_valid_utf8(choice.directory)) {
-        choice = {.why_nowhere = "XDG_CACHE_HOME or HOME is no UTF-8", .is_default = true};
+        choice.directory.clear();
+        choice.why_nowhere = "XDG_CACHE_HOME or HOME is no UTF-8";
     } else if (choice.directory.empty()) {
         choice.why_nowhere = "neither XDG_CACHE_HOME nor HOME is set";
     }
