@@ -124,7 +124,7 @@ int main_with(int argc, char** argv) {
         ->check(number_from(0, 1e6))
         ->capture_default_str();
     app.add_option("--seed", options.seed, "Of what is drawn")
-        ->transform(whole(UINT64_MAX))
+        ->transform(whole_from(0, UINT64_MAX))
         ->capture_default_str();
     try {
         app.parse(argc, argv);
