@@ -19,7 +19,7 @@
 namespace afd::daemon {
 
 // Of an Offer; raise it with every incompatible change of handover.proto.
-inline constexpr uint32_t kHandoverVersion = 1;
+inline constexpr uint32_t kHandoverVersion = 2;
 
 class HandoverWire {
   public:

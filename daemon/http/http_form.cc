@@ -7,6 +7,7 @@ namespace afd::daemon {
 
 namespace {
 
+// What a later program added to an enum would be a cast to no value of it here.
 bool is_known(const handover::AnswerForm& form) {
     return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kChannels) &&
            form.tools() <= static_cast<uint32_t>(model::kToolSyntaxLast) &&
@@ -14,18 +15,24 @@ bool is_known(const handover::AnswerForm& form) {
 }
 
 void set_parameters(const model::ParameterTypes& types, handover::AnswerForm& form) {
-    for (const auto& [place, kinds] : types.kinds()) {
-        handover::ParameterKinds& added = *form.add_parameters();
-        added.set_function(place.first);
-        added.set_parameter(place.second);
-        added.set_kinds(kinds);
+    for (const auto& [name, parameters] : types.kinds()) {
+        handover::FunctionParameters& function = *form.add_functions();
+        function.set_name(name);
+        for (const auto& [parameter, kinds] : parameters) {
+            handover::ParameterKinds& added = *function.add_parameters();
+            added.set_name(parameter);
+            added.set_kinds(kinds);
+        }
     }
 }
 
 std::shared_ptr<const model::ParameterTypes> types_of(const handover::AnswerForm& form) {
     model::ParameterTypes::Kinds kinds;
-    for (const handover::ParameterKinds& one : form.parameters()) {
-        kinds[{one.function(), one.parameter()}] = one.kinds();
+    for (const handover::FunctionParameters& function : form.functions()) {
+        model::ParameterTypes::KindsByParameter& of_function = kinds[function.name()];
+        for (const handover::ParameterKinds& parameter : function.parameters()) {
+            of_function[parameter.name()] = parameter.kinds();
+        }
     }
     return std::make_shared<const model::ParameterTypes>(std::move(kinds));
 }

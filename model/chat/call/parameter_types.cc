@@ -139,18 +139,25 @@ std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::
         const SchemaJson* schema = function ? member_of(*function, "parameters") : nullptr;
         const SchemaJson* properties = schema ? member_of(*schema, "properties") : nullptr;
         if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
+        KindsByParameter& of_function = kinds[name->get<std::string>()];
         for (const auto& [parameter, described] : properties->items()) {
-            kinds[{name->get<std::string>(), parameter}] = reader.kinds_of(described, *schema);
+            of_function[parameter] = reader.kinds_of(described, *schema);
         }
     }
     return std::make_shared<const ParameterTypes>(std::move(kinds));
 }
 
+uint32_t ParameterTypes::kinds_of(std::string_view function, std::string_view parameter) const {
+    const auto of_function = kinds_.find(function);
+    if (of_function == kinds_.end()) return kAny;
+    const auto at = of_function->second.find(parameter);
+    return at == of_function->second.end() ? uint32_t{kAny} : at->second;
+}
+
 std::string ParameterTypes::json_of(std::string_view function,
                                     std::string_view parameter,
                                     std::string_view text) const {
-    const auto at = kinds_.find({std::string(function), std::string(parameter)});
-    const uint32_t kinds = at == kinds_.end() ? uint32_t{kAny} : at->second;
+    const uint32_t kinds = kinds_of(function, parameter);
     if (kinds != kString) {
         if (const auto value = value_of(strip(text), kinds)) return *value;
     }

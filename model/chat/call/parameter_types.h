@@ -6,6 +6,7 @@
 // only the schema knows.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,8 +28,9 @@ class ParameterTypes {
         kArray = 32,
         kAny = 63,  // The schema does not say, or there is none.
     };
-    // Of each function and parameter, its kinds.
-    using Kinds = std::map<std::pair<std::string, std::string>, uint32_t>;
+    // Of each function, of each of its parameters, its kinds.
+    using KindsByParameter = std::map<std::string, uint32_t, std::less<>>;
+    using Kinds = std::map<std::string, KindsByParameter, std::less<>>;
 
     ParameterTypes() = default;
     explicit ParameterTypes(Kinds kinds) : kinds_(std::move(kinds)) {}
@@ -45,6 +47,9 @@ class ParameterTypes {
     const Kinds& kinds() const { return kinds_; }
 
   private:
+    // kAny where nothing is known.
+    uint32_t kinds_of(std::string_view function, std::string_view parameter) const;
+
     Kinds kinds_;
 };
 

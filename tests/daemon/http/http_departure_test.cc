@@ -209,7 +209,24 @@ TEST(HttpForm, KeepsHowCallsAreRead) {
     const auto& answer = static_cast<const HttpForm&>(*read.value()).answer();
     EXPECT_EQ(answer->call.output.tools, model::ToolSyntax::kGlm);
     EXPECT_EQ(answer->call.output.types->kinds(), form.call.output.types->kinds());
-    EXPECT_EQ(answer->call.output.types->kinds().size(), 2U);
+    EXPECT_EQ(answer->call.output.types->kinds().at("f").size(), 2U);
+}
+
+// Goal: a client's names are handed over once, or a request of some hundred KiB would become a form
+// of as many MiB. Method: a long name of a function with many parameters. Oracle: the bytes of it.
+TEST(HttpForm, HasTheNameOfAFunctionOnce) {
+    std::string properties;
+    for (int i = 0; i < 500; ++i) {
+        properties += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":{}";
+    }
+    const std::string name(100'000, 'f');
+    AnswerForm form;
+    form.call.output = {.tools = model::ToolSyntax::kGlm,
+                        .types = model::ParameterTypes::of({R"({"function":{"name":")" + name +
+                                                            R"(","parameters":{"properties":{)" +
+                                                            properties + "}}}}"})};
+    EXPECT_EQ(form.call.output.types->kinds().at(name).size(), 500U);
+    EXPECT_LT(HttpForm(std::make_shared<AnswerForm>(form)).text().size(), 2 * name.size());
 }
 
 TEST(HttpForm, OfAnUnknownProgramIsRefused) {

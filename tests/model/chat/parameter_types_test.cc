@@ -82,7 +82,7 @@ TEST(ParameterTypes, ReferencesLeadToDefinitions) {
         const auto kinds = [&](const std::string& name) {
             const auto types =
                 types_of("{\"$ref\":\"#/" + std::string(place) + "/" + name + "\"}", rest);
-            return types->kinds().at({"f", "a"});
+            return types->kinds().at("f").at("a");
         };
         EXPECT_EQ(kinds("Name"), uint32_t{ParameterTypes::kString});
         EXPECT_EQ(kinds("Loop"), uint32_t{ParameterTypes::kAny});
@@ -94,7 +94,7 @@ TEST(ParameterTypes, ReferencesLeadWhereThoseOfSchemasLead) {
     const std::string rest =
         R"(,"$defs":{"Box<str>":{"type":"string"},"a/b":{"anyOf":[{},{"type":"null"}]}})";
     const auto kinds = [&](const std::string& reference) {
-        return types_of(R"({"$ref":")" + reference + R"("})", rest)->kinds().at({"f", "a"});
+        return types_of(R"({"$ref":")" + reference + R"("})", rest)->kinds().at("f").at("a");
     };
     EXPECT_EQ(kinds("#/$defs/Box%3Cstr%3E"), uint32_t{ParameterTypes::kString});
     EXPECT_EQ(kinds("#/$defs/a~1b/anyOf/1"), uint32_t{ParameterTypes::kNull});
@@ -116,7 +116,7 @@ std::string choice_of(size_t num_choices, const std::string& name) {
 // all is the test: one at a time they take years.
 TEST(ParameterTypes, AlternativesOfAlternativesAreReadAtOnce) {
     const std::string itself = R"(,"$defs":{"A":)" + choice_of(20, "A") + "}";
-    EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at({"f", "a"}),
+    EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at("f").at("a"),
               uint32_t{ParameterTypes::kAny});
     const auto chain = [](size_t num_choices) {
         std::string all;
@@ -125,7 +125,7 @@ TEST(ParameterTypes, AlternativesOfAlternativesAreReadAtOnce) {
             all += "\"A" + std::to_string(i) + "\":" + choice_of(num_choices, next) + ",";
         }
         const std::string rest = ",\"$defs\":{" + all + R"("A7":{"type":"string"}})";
-        return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at({"f", "a"});
+        return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at("f").at("a");
     };
     EXPECT_EQ(chain(3), uint32_t{ParameterTypes::kString});
     EXPECT_EQ(chain(30), uint32_t{ParameterTypes::kAny});
@@ -139,8 +139,8 @@ TEST(ParameterTypes, AlternativesOfOneLongEnumAreReadAtOnce) {
     std::string rest =
         R"(,"$defs":{"A":)" + choice_of(500, "B") + R"(,"B":{"enum":[)" + values + "]}}";
     const auto types = types_of(R"({"$ref":"#/$defs/B"},"b":{"$ref":"#/$defs/A"})", rest);
-    EXPECT_EQ(types->kinds().at({"f", "a"}), uint32_t{ParameterTypes::kNumber});
-    EXPECT_EQ(types->kinds().at({"f", "b"}), uint32_t{ParameterTypes::kAny});
+    EXPECT_EQ(types->kinds().at("f").at("a"), uint32_t{ParameterTypes::kNumber});
+    EXPECT_EQ(types->kinds().at("f").at("b"), uint32_t{ParameterTypes::kAny});
 }
 
 TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
@@ -153,7 +153,7 @@ TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
         EXPECT_TRUE(ParameterTypes::of({tool})->kinds().empty()) << tool;
     }
     for (const char* schema : {"true", "5", "null", "[]", R"({"type":5})", R"({"anyOf":5})"}) {
-        EXPECT_EQ(types_of(schema)->kinds().at({"f", "a"}), uint32_t{ParameterTypes::kAny})
+        EXPECT_EQ(types_of(schema)->kinds().at("f").at("a"), uint32_t{ParameterTypes::kAny})
             << schema;
     }
 }
