@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "model/chat/message/chat_json.h"
@@ -88,20 +89,31 @@ Result<> render_function_calls(const ChatMessage& message, size_t index, ChatPro
     return {};
 }
 
-// The function whose result messages[index] is: that of its call, else of the last call before it.
-std::string_view function_of(const Conversation& conversation, size_t index) {
-    const auto& messages = conversation.messages;
-    const std::string& id = messages[index].tool_call_id;
-    while (messages[index].role != ChatRole::kAssistant) --index;
-    for (const ToolCall& call : messages[index].tool_calls) {
-        if (call.id == id) return call.name;
+// The functions of the last calls, by the ids of those. They refer to the conversation.
+class CalledFunctions {
+  public:
+    // REQUIRES: `message` has calls.
+    void set(const ChatMessage& message) {
+        by_id_.clear();
+        for (const ToolCall& call : message.tool_calls) by_id_.emplace(call.id, call.name);
+        last_ = message.tool_calls.back().name;
     }
-    return messages[index].tool_calls.back().name;
-}
+    // The last one, if none has this id.
+    std::string_view of_result(const std::string& id) const {
+        const auto at = by_id_.find(id);
+        return at == by_id_.end() ? last_ : at->second;
+    }
 
-void render_function_result(const Conversation& conversation, size_t index, ChatPrompt& prompt) {
-    const nlohmann::ordered_json content = conversation.messages[index].content;
-    prompt.token("<|start|>").text("functions.").text(function_of(conversation, index));
+  private:
+    std::map<std::string_view, std::string_view> by_id_;
+    std::string_view last_;
+};
+
+void render_function_result(const ChatMessage& message,
+                            const CalledFunctions& called,
+                            ChatPrompt& prompt) {
+    const nlohmann::ordered_json content = message.content;
+    prompt.token("<|start|>").text("functions.").text(called.of_result(message.tool_call_id));
     prompt.text(" to=assistant").token("<|channel|>").text("commentary").token("<|message|>");
     prompt.text(spaced_text(content)).token("<|end|>");
 }
@@ -115,15 +127,17 @@ Result<ChatPrompt> HarmonyTemplate::render(const Conversation& conversation) con
     AFD_TRY(render_system(conversation, prompt));
     AFD_TRY(render_developer(conversation, prompt));
     const int last_answer = last_plain_answer(conversation);
+    CalledFunctions called;
     for (size_t i = 0; i < conversation.messages.size(); ++i) {
         const ChatMessage& message = conversation.messages[i];
         if (message.role == ChatRole::kUser) {
             render_message("user", message.content, prompt);
         } else if (message.role == ChatRole::kTool) {
-            render_function_result(conversation, i, prompt);
+            render_function_result(message, called, prompt);
         } else if (message.role == ChatRole::kAssistant && !message.tool_calls.empty()) {
             if (static_cast<int>(i) > last_answer) render_cause(message, prompt);
             AFD_TRY(render_function_calls(message, i, prompt));
+            called.set(message);
         } else if (message.role == ChatRole::kAssistant) {
             render_message("assistant<|channel|>final", message.content, prompt);
         }

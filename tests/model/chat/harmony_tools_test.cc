@@ -78,6 +78,39 @@ TEST(HarmonyTools, WhatWasAnnouncedBesideAThoughtIsShown) {
                 HasSubstr("<|channel|>analysis<|message|>I look.<|end|><|start|>assistant to="));
 }
 
+// By its id, else of the last call; of calls with one id the first.
+TEST(HarmonyTools, AResultIsOfTheFunctionThatWasCalled) {
+    const std::string text =
+        text_of(kGptOss,
+                with_tool({user("Q"),
+                           calling("", {{"1", "f", "{}"}, {"2", "g", "{}"}, {"1", "h", "{}"}}),
+                           result_of("2", "a"),
+                           result_of("1", "b"),
+                           result_of("3", "c"),
+                           calling("", {{"3", "i", "{}"}}),
+                           result_of("1", "d")}));
+    const std::string rest = " to=assistant<|channel|>commentary<|message|>";
+    for (const char* name_and_text : {"g|a", "f|b", "h|c", "i|d"}) {
+        EXPECT_THAT(text,
+                    HasSubstr("<|start|>functions." + std::string(1, name_and_text[0]) + rest +
+                              '"' + name_and_text[2] + "\"<|end|>"));
+    }
+}
+
+// Goal: results cost what their bytes do. Method: 100,000 of one answer's calls, as many; with a
+// walk back for each of them, or through the calls, they take minutes. Oracle: the last one.
+TEST(HarmonyTools, ManyResultsAreRenderedAtOnce) {
+    constexpr int kResults = 100'000;
+    std::vector<ToolCall> calls;
+    for (int i = 0; i < kResults; ++i) calls.push_back({std::to_string(i), "f", "{}"});
+    calls.back().name = "last";
+    std::vector<ChatMessage> messages = {user("Q"), calling("", calls)};
+    for (int i = 0; i < kResults; ++i) messages.push_back(result_of(std::to_string(i), "r"));
+    EXPECT_TRUE(text_of(kGptOss, with_tool(messages))
+                    .ends_with("<|start|>functions.last to=assistant<|channel|>commentary"
+                               "<|message|>\"r\"<|end|><|start|>assistant"));
+}
+
 // A name or text of a client is never a mark.
 TEST(HarmonyTools, WhatAClientWritesStaysText) {
     Tokenizer tokenizer = make_tokenizer();
