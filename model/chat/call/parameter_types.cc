@@ -25,6 +25,12 @@ const SchemaJson* member_of(const SchemaJson& json, std::string_view key) {
     return at == json.end() ? nullptr : &*at;
 }
 
+// Null: it is none, or an empty one, which says nothing.
+const SchemaJson* list_of(const SchemaJson& json, std::string_view key) {
+    const SchemaJson* list = member_of(json, key);
+    return list != nullptr && list->is_array() && !list->empty() ? list : nullptr;
+}
+
 uint32_t kind_of(const SchemaJson& value) {
     if (value.is_string()) return ParameterTypes::kString;
     if (value.is_number() || is_long_integer(value)) return ParameterTypes::kNumber;
@@ -50,7 +56,8 @@ const SchemaJson* referred(const SchemaJson& root, const SchemaJson& reference) 
     return uri.starts_with('#') ? find_reference(root, uri.substr(1)) : nullptr;
 }
 
-// Of the parameters of one request.
+// Of the parameters of one request. A value must do for all that a schema says together; where none
+// would, or nothing is said, it may be any.
 class KindsReader {
   public:
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root) {
@@ -60,47 +67,66 @@ class KindsReader {
   private:
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
         if (depth == 0 || !look_at(1 + schema.size())) return ParameterTypes::kAny;
-        uint32_t kinds = 0;
-        const SchemaJson* type = member_of(schema, "type");
-        if (type != nullptr && type->is_array()) {
-            if (!look_at(type->size())) return ParameterTypes::kAny;
-            for (const SchemaJson& name : *type) kinds |= kind_named(name);
-        } else if (type != nullptr) {
-            kinds = kind_named(*type);
-        } else {
-            kinds = kinds_of_values(schema);
-            kinds |= kinds_of_alternatives(schema, root, depth - 1);
-        }
+        uint32_t kinds = kinds_of_type(schema);
+        kinds &= kinds_of_values(schema);
+        kinds &= kinds_of_reference(schema, root, depth - 1);
+        kinds &= kinds_of_alternatives(schema, "anyOf", root, depth - 1);
+        kinds &= kinds_of_alternatives(schema, "oneOf", root, depth - 1);
+        kinds &= kinds_of_all(schema, root, depth - 1);
         if (kinds == 0) return ParameterTypes::kAny;
         const SchemaJson* nullable = member_of(schema, "nullable");
         return nullable && *nullable == true ? kinds | ParameterTypes::kNull : kinds;
     }
 
-    uint32_t kinds_of_alternatives(const SchemaJson& schema, const SchemaJson& root, int depth) {
+    uint32_t kinds_of_type(const SchemaJson& schema) {
+        const SchemaJson* type = member_of(schema, "type");
+        if (type == nullptr) return ParameterTypes::kAny;
+        const SchemaJson* names = list_of(schema, "type");
+        if (names == nullptr) return kind_named(*type);
+        if (!look_at(names->size())) return ParameterTypes::kAny;
         uint32_t kinds = 0;
-        for (const char* key : {"anyOf", "oneOf", "allOf"}) {
-            const SchemaJson* alternatives = member_of(schema, key);
-            if (alternatives == nullptr || !alternatives->is_array()) continue;
-            for (const SchemaJson& one : *alternatives) {
-                kinds |= kinds_of(one, root, depth);
-                if (kinds == ParameterTypes::kAny) return kinds;
-            }
-        }
-        const SchemaJson* reference = member_of(schema, "$ref");
-        if (reference == nullptr) return kinds;
-        const size_t num_bytes =
-            reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
-        const SchemaJson* found = look_at(num_bytes) ? referred(root, *reference) : nullptr;
-        return found ? kinds | kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+        for (const SchemaJson& name : *names) kinds |= kind_named(name);
+        return kinds;
     }
 
     uint32_t kinds_of_values(const SchemaJson& schema) {
+        const SchemaJson* constant = member_of(schema, "const");
+        const uint32_t kinds = constant ? kind_of(*constant) : uint32_t{ParameterTypes::kAny};
+        const SchemaJson* values = list_of(schema, "enum");
+        if (values == nullptr || !look_at(values->size())) return kinds;
+        uint32_t listed = 0;
+        for (const SchemaJson& value : *values) listed |= kind_of(value);
+        return kinds & listed;
+    }
+
+    uint32_t kinds_of_reference(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        const SchemaJson* reference = member_of(schema, "$ref");
+        if (reference == nullptr) return ParameterTypes::kAny;
+        const size_t num_bytes =
+            reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
+        const SchemaJson* found = look_at(num_bytes) ? referred(root, *reference) : nullptr;
+        return found ? kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+    }
+
+    uint32_t kinds_of_alternatives(const SchemaJson& schema,
+                                   std::string_view key,
+                                   const SchemaJson& root,
+                                   int depth) {
+        const SchemaJson* alternatives = list_of(schema, key);
+        if (alternatives == nullptr) return ParameterTypes::kAny;
         uint32_t kinds = 0;
-        if (const SchemaJson* values = member_of(schema, "enum"); values && values->is_array()) {
-            if (!look_at(values->size())) return ParameterTypes::kAny;
-            for (const SchemaJson& value : *values) kinds |= kind_of(value);
+        for (const SchemaJson& one : *alternatives) {
+            kinds |= kinds_of(one, root, depth);
+            if (kinds == ParameterTypes::kAny) break;
         }
-        if (const SchemaJson* value = member_of(schema, "const")) kinds |= kind_of(*value);
+        return kinds;
+    }
+
+    uint32_t kinds_of_all(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        uint32_t kinds = ParameterTypes::kAny;
+        const SchemaJson* parts = list_of(schema, "allOf");
+        if (parts == nullptr) return kinds;
+        for (const SchemaJson& one : *parts) kinds &= kinds_of(one, root, depth);
         return kinds;
     }
 

@@ -61,6 +61,38 @@ TEST(ParameterTypes, AmongSeveralAValueIsOfTheKindThatItLooksLike) {
     EXPECT_EQ(json_of(either, "[1]"), "\"[1]\"");
 }
 
+// A value must do for all that a schema says: each keyword, and each schema of an allOf.
+TEST(ParameterTypes, WhatASchemaSaysTogetherAValueMustBe) {
+    const std::string rest = R"(,"$defs":{"Name":{"type":"string"},"Size":{"type":"integer"}})";
+    const auto kinds = [&](const std::string& schema) {
+        return types_of(schema, rest)->kinds().at("f").at("a");
+    };
+    for (const char* schema :
+         {R"({"allOf":[{"$ref":"#/$defs/Name"},{"description":"A name."}]})",
+          R"({"allOf":[{"type":["string","integer"]},{"type":["string","null"]}]})",
+          R"({"allOf":[{"$ref":"#/$defs/Name"}],"anyOf":[{"minLength":1},{"type":"null"}]})",
+          R"({"allOf":[{"type":"string"}],"enum":["1",2]})",
+          R"({"$ref":"#/$defs/Name","description":"A name.","enum":["1",2]})",
+          R"({"type":["string","null"],"allOf":[{"$ref":"#/$defs/Name"}]})",
+          R"({"enum":["1",2],"const":"1"})",
+          R"({"anyOf":[{"type":"string"},{"type":"null"}],"oneOf":[{"minLength":1}],)"
+          R"("allOf":[{"type":["string","number"]}]})"}) {
+        EXPECT_EQ(kinds(schema), uint32_t{ParameterTypes::kString}) << schema;
+    }
+    EXPECT_EQ(kinds(R"({"allOf":[{"$ref":"#/$defs/Size"}],"nullable":true})"),
+              uint32_t{ParameterTypes::kNumber | ParameterTypes::kNull});
+    EXPECT_EQ(kinds(R"({"type":"object","anyOf":[{"required":["b"]},{"required":["c"]}]})"),
+              uint32_t{ParameterTypes::kObject});
+    // No value would do, or nothing is said.
+    for (const char* schema : {R"({"allOf":[{"type":"string"},{"type":"integer"}]})",
+                               R"({"type":"string","allOf":[{"$ref":"#/$defs/Size"}]})",
+                               R"({"allOf":[{"description":"A name."},{}]})",
+                               R"({"allOf":[]})",
+                               R"({"allOf":5})"}) {
+        EXPECT_EQ(kinds(schema), uint32_t{ParameterTypes::kAny}) << schema;
+    }
+}
+
 TEST(ParameterTypes, WhereTheSchemaSaysNothingAValueIsWhatItLooksLike) {
     const auto types = types_of("{}");
     for (const char* name : {"a", "unknown"}) {
