@@ -77,10 +77,7 @@ std::vector<ChatEvent> ChannelParser::finish() {
             add_call(pending_, "", events);
             break;
         case State::kArguments:
-            add_text(ChatEvent::Kind::kArguments, pending_, events);
-            break;
-        case State::kCallEnd:
-            add_text(ChatEvent::Kind::kContent, said_behind_arguments(pending_, kEnds), events);
+            arguments_->finish(pending_, events);
             break;
     }
     pending_.clear();
@@ -98,8 +95,6 @@ bool ChannelParser::advance(std::vector<ChatEvent>& events) {
             return advance_call(events);
         case State::kArguments:
             return advance_arguments(events);
-        case State::kCallEnd:
-            return advance_call_end();
     }
     return false;
 }
@@ -155,7 +150,7 @@ bool ChannelParser::advance_call(std::vector<ChatEvent>& events) {
     num_searched_ -= std::min(num_searched_, num_blanks);
     if (pending_.starts_with('{')) {
         events.push_back({ChatEvent::Kind::kToolCall, "", function_});
-        arguments_ = {};
+        arguments_.emplace(kEnds);
         num_searched_ = 0;
         state_ = State::kArguments;
         return true;
@@ -168,19 +163,9 @@ bool ChannelParser::advance_call(std::vector<ChatEvent>& events) {
 }
 
 bool ChannelParser::advance_arguments(std::vector<ChatEvent>& events) {
-    const size_t size = arguments_.take(pending_, kEnds);
-    add_text(ChatEvent::Kind::kArguments, std::string_view(pending_).substr(0, size), events);
-    pending_.erase(0, size);
-    if (!arguments_.is_over()) return false;
-    end_call(events);
-    state_ = State::kCallEnd;
-    return true;
-}
-
-bool ChannelParser::advance_call_end() {
-    const FoundMark end = find_end();
-    if (end.mark.empty()) return false;
-    end_message(end);
+    const std::string_view end = arguments_->advance(pending_, events);
+    if (end.empty()) return false;
+    end_message({0, end});
     return true;
 }
 

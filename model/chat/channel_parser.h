@@ -17,6 +17,7 @@
 // Events depend on the text alone, and calls are told while their arguments come, as those of an
 // OutputParser.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,7 @@ class ChannelParser {
         kHeader,
         kText,       // Of a message that is no call.
         kCall,       // Of one, until its arguments begin, or to its end.
-        kArguments,  // To the end of arguments that are told while they come.
-        kCallEnd,    // Behind them, until the end of the message.
+        kArguments,  // From arguments that are told while they come to the end of the message.
     };
 
     // One step; false: more text is needed.
@@ -51,7 +51,6 @@ class ChannelParser {
     bool advance_text(std::vector<ChatEvent>& events);
     bool advance_call(std::vector<ChatEvent>& events);
     bool advance_arguments(std::vector<ChatEvent>& events);
-    bool advance_call_end();
     // Where the message ends; without a mark: its end has not come.
     FoundMark find_end();
     // Takes the message, and waits for the next header.
@@ -64,7 +63,7 @@ class ChannelParser {
     const bool reads_calls_;
     State state_ = State::kHeader;
     ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // kText.
-    CallArguments arguments_;                           // kArguments.
+    std::optional<CallArguments> arguments_;            // kArguments.
     std::string header_;    // Of a message that is a call, its mark included,
     std::string function_;  // and whom it is for.
     std::string pending_;

@@ -16,11 +16,11 @@ constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 // through anew with each token.
 constexpr size_t kHeadBytesMax = 1024;
 
-// Nothing, or marks behind or in front of which no call goes on.
-std::vector<std::string_view> ends_of(const CallSyntax* calls) {
-    if (calls == nullptr) return {};
-    if (calls->next.empty()) return {calls->end, calls->begin};
-    return {calls->end, calls->next, calls->last};
+// Where arguments that broke, and a call, end: at its end mark, or where more calls, or the text
+// behind them, begin.
+std::vector<std::string_view> ends_of(const CallSyntax& calls) {
+    if (calls.next.empty()) return {calls.end, calls.begin};
+    return {calls.end, calls.next, calls.last};
 }
 
 }  // namespace
@@ -28,8 +28,7 @@ std::vector<std::string_view> ends_of(const CallSyntax* calls) {
 OutputParser::OutputParser(const OutputSyntax& syntax)
     : types_(syntax.types ? syntax.types : std::make_shared<const ParameterTypes>()),
       calls_(call_syntax(syntax.tools)),
-      must_call_(syntax.must_call),
-      call_ends_(ends_of(calls_)) {
+      must_call_(syntax.must_call) {
     if (syntax.reasoning == ReasoningSyntax::kChannels) {
         channels_.emplace(syntax.tools == ToolSyntax::kHarmony);
     }
@@ -53,9 +52,7 @@ std::vector<ChatEvent> OutputParser::finish() {
     if (state_ == State::kCall) {
         finish_call(events);
     } else if (state_ == State::kArguments) {
-        add_text(ChatEvent::Kind::kArguments, pending_, events);
-    } else if (state_ == State::kCallEnd) {
-        add_text(ChatEvent::Kind::kContent, said_behind_arguments(pending_, call_ends_), events);
+        arguments_->finish(pending_, events);
     } else if (must_call_ && !is_reasoning) {
         // The beginning of a mark.
     } else if (state_ == State::kBehind || state_ == State::kBetween || has_call_) {
@@ -110,8 +107,6 @@ bool OutputParser::advance(std::vector<ChatEvent>& events) {
             return advance_call(events);
         case State::kArguments:
             return advance_arguments(events);
-        case State::kCallEnd:
-            return advance_call_end();
         case State::kBetween:
             return advance_between();
     }
@@ -191,7 +186,7 @@ bool OutputParser::begin_arguments(size_t size, std::vector<ChatEvent>& events) 
     if (head.arguments == std::string_view::npos) return false;
     events.push_back({ChatEvent::Kind::kToolCall, "", std::move(head.name)});
     pending_.erase(0, head.arguments);
-    arguments_.emplace();
+    arguments_.emplace(ends_of(*calls_));
     has_call_ = true;
     enter(State::kArguments);
     return true;
@@ -209,22 +204,9 @@ CallHead OutputParser::head_in(std::string_view text) const {
 }
 
 bool OutputParser::advance_arguments(std::vector<ChatEvent>& events) {
-    const size_t size = arguments_->take(pending_, call_ends_);
-    add_text(ChatEvent::Kind::kArguments, std::string_view(pending_).substr(0, size), events);
-    pending_.erase(0, size);
-    if (!arguments_->is_over()) return false;
-    end_call(events);
-    enter(State::kCallEnd);
-    return true;
-}
-
-bool OutputParser::advance_call_end() {
-    const FoundMark end = first_mark(pending_, call_ends_, num_searched_);
-    if (end.at == std::string_view::npos) {
-        num_searched_ = pending_.size() - num_held(pending_, call_ends_);
-        return false;
-    }
-    pending_.erase(0, end.at + (end.mark == calls_->end ? end.mark.size() : 0));
+    const std::string_view end = arguments_->advance(pending_, events);
+    if (end.empty()) return false;
+    if (end == calls_->end) pending_.erase(0, end.size());
     enter(calls_->next.empty() ? State::kBehind : State::kBetween);
     return true;
 }

@@ -51,8 +51,7 @@ class OutputParser {
         kBehind,        // Blanks behind a thought or a call: not said.
         kContent,
         kCall,       // Until the arguments of a call begin, or to its end.
-        kArguments,  // To the end of arguments that are told while they come.
-        kCallEnd,    // Behind them, until the end of the call.
+        kArguments,  // From arguments that are told while they come to the end of the call.
         kBetween,    // Of a row of calls: behind one, before the next or the end of the row.
     };
 
@@ -68,7 +67,6 @@ class OutputParser {
                       std::vector<ChatEvent>& events);
     bool advance_call(std::vector<ChatEvent>& events);
     bool advance_arguments(std::vector<ChatEvent>& events);
-    bool advance_call_end();
     bool advance_between();
     // Tells the call in the first `size` bytes of `pending_` if its arguments have begun.
     bool begin_arguments(size_t size, std::vector<ChatEvent>& events);
@@ -86,9 +84,6 @@ class OutputParser {
     const std::shared_ptr<const ParameterTypes> types_;
     const CallSyntax* calls_ = nullptr;  // Null: no calls are read.
     const bool must_call_;
-    // Where arguments that broke, and a call, end: at its end mark, or where more calls, or the
-    // text behind them, begin.
-    std::vector<std::string_view> call_ends_;
     std::optional<ChannelParser> channels_;  // Reads all, where it is there.
     State state_ = State::kContent;
     std::string pending_;

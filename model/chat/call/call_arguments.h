@@ -1,45 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// CallArguments: where the arguments of a call end, a JSON object, while they come.
+// CallArguments: tells the arguments of one call, a JSON object, while they come, and what stands
+// between them and the end of the call. What the end means is the parser's matter.
 //
 // They end with the brace that closes them. Marks within their strings are text; elsewhere the
 // first mark ends them, and they are broken. In a string with a bare line break or another control
 // character, which JSON does not have, a quote is likely missing: from there on marks count
 // everywhere. Whether they are JSON otherwise is not looked at.
 //
-// Answers depend on the text alone, in whatever parts it comes.
+// Behind them come blanks, braces and backquotes that close the call, which are nothing. Any other
+// text, up to the next mark and less the blanks before that, is said: a model that leaves out the
+// end of a call may go on.
+//
+// Events depend on the text alone, in whatever parts it comes. Text costs what its bytes do.
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "model/chat/message/chat_event.h"
 
 namespace afd::model {
 
 class CallArguments {
   public:
-    // `text`: what has come and was not taken yet; at first from the opening brace on. `marks`: the
-    // same each time. Returns how many bytes of it are arguments for certain, which are taken.
-    // REQUIRES: not is_over().
-    size_t take(std::string_view text, std::span<const std::string_view> marks);
+    // `ends`: the marks that end arguments that broke, and a call.
+    explicit CallArguments(std::span<const std::string_view> ends)
+        : ends_(ends.begin(), ends.end()) {}
 
-    // Nothing behind what was taken belongs to them.
-    bool is_over() const { return is_over_; }
+    // Takes from `pending`, at first from the opening brace on, what is certain, and tells it.
+    // Returns the mark that ends the call, with which `pending` begins then; empty: more text is
+    // needed.
+    std::string_view advance(std::string& pending, std::vector<ChatEvent>& events);
+
+    // The rest, at the end of the text: nothing of what closes a call.
+    void finish(std::string_view pending, std::vector<ChatEvent>& events) const;
 
   private:
+    std::string_view advance_behind(std::string& pending, std::vector<ChatEvent>& events);
+    // How many bytes of `text` are arguments for certain, which are taken.
+    size_t take(std::string_view text);
     // One byte of the object.
     void take_byte(char byte);
 
+    std::vector<std::string_view> ends_;
     size_t depth_ = 0;  // Of objects and lists.
     bool is_in_string_ = false;
     bool is_escaped_ = false;  // The next byte of the string.
     bool is_broken_ = false;   // A string had what JSON does not have.
-    bool is_over_ = false;
+    bool is_over_ = false;     // Nothing behind what was taken belongs to them.
+    bool has_said_ = false;    // Behind them.
+    size_t num_searched_ = 0;  // Bytes behind what was said that are blank, and no mark.
 };
-
-// What `rest`, which follows arguments and in which none of `marks` has come, says at the end of
-// the text: nothing of what closes a call.
-std::string_view said_behind_arguments(std::string_view rest,
-                                       std::span<const std::string_view> marks);
 
 }  // namespace afd::model

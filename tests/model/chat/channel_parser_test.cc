@@ -106,6 +106,15 @@ const Said kCalls[] = {
      "t:f{\"a\": c:x"},
     {"<|channel|>commentary to=functions.f json<|message|> {\"a\": \"<|call|>\"} \n<|call|>",
      "t:f{\"a\": \"<|call|>\"}"},
+    // What is said behind them is not lost.
+    {"<|channel|>commentary to=functions.f json<|message|>{}}\n`I look` <b>up.\n<|call|>"
+     "<|channel|>final<|message|>x",
+     "t:f{}c:I look` <b>up.x"},
+    {"<|channel|>commentary to=functions.f json<|message|>{} I "
+     "look.<|channel|>analysis<|message|>x",
+     "t:f{}c:I look.r:x"},
+    {"<|channel|>commentary to=functions.f json<|message|>{} 1 <", "t:f{}c:1 <"},
+    {"<|channel|>commentary to=functions.f json<|message|>{} <|ca", "t:f{}"},
     {"<|channel|>commentary to=functions.f<|message|>[1]<|call|><|channel|>final<|message|>x",
      "c:<|channel|>commentary to=functions.f<|message|>[1]<|call|>x"},
     {"<|channel|>commentary to=functions. json<|message|>{}<|call|>", "c:{}"},

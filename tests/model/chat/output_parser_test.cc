@@ -110,7 +110,6 @@ TEST(OutputParser, ArgumentsThatAreNoObjectAreNoCall) {
         {R"("x")", nullptr},
         {"[1]", nullptr},
         {"null", nullptr},
-        {R"({"a": 1} and so on)", R"({"a": 1})"},
     };
     const std::unique_ptr<const ChatTemplate> qwen =
         chosen("<|im_start|> enable_thinking <tool_response>");
@@ -200,6 +199,50 @@ TEST(OutputParser, ArgumentsThatBreakAreThoseThatCame) {
                 ElementsAre(call("f", "{}"), call("g", "{}"), said("and on")));
 }
 
+// The end of a call may be late, or missing: what a model says instead is not lost.
+TEST(OutputParser, WhatStandsBehindArgumentsIsSaid) {
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const OutputSyntax form{.tools = syntax};
+        const std::string end(call_form(syntax).value().behind.back().text);
+        const std::string whole = call_text(syntax, R"({"a": 1})");
+        const std::string open = whole.substr(0, whole.rfind('1') + 2);
+        const std::string text = "I `look`\n\n<it> {up}.";
+        for (const char* closers : {"", " ", "}\n```\n"}) {
+            EXPECT_THAT(parsed_in_parts(form, open + closers + text + " \n" + end),
+                        ElementsAre(call("f", R"({"a": 1})"), said(text)));
+            // Cut.
+            EXPECT_THAT(parsed_in_parts(form, open + closers + text + "\n"),
+                        ElementsAre(call("f", R"({"a": 1})"), said(text)));
+            EXPECT_THAT(parsed_in_parts(form, open + closers + text + " <"),
+                        ElementsAre(call("f", R"({"a": 1})"), said(text + " <")));
+            EXPECT_THAT(parsed_in_parts(form, open + closers + end.substr(0, end.size() - 1)),
+                        ElementsAre(call("f", R"({"a": 1})")));
+        }
+    }
+    EXPECT_THAT(parsed_in_parts(kQwen,
+                                "<tool_call>{\"name\": \"f\", \"arguments\": {}}\nAnd:\n<tool_call>"
+                                "{\"name\": \"g\", \"arguments\": {}} so\n</tool_call>\n on"),
+                ElementsAre(call("f", "{}"), said("And:"), call("g", "{}"), said("soon")));
+    EXPECT_THAT(
+        parsed_in_parts(
+            kV31Calls,
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{} And:\n"
+            "<｜tool▁call▁begin｜>b<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ElementsAre(call("a", "{}"), said("And:"), call("b", "{}")));
+}
+
+TEST(OutputParser, WhatStandsBehindArgumentsIsSaidAtOnce) {
+    OutputParser parser(kQwen);
+    parser.append("<tool_call>{\"name\": \"f\", \"arguments\": {}}");
+    EXPECT_THAT(parser.append("}\n"), ElementsAre());
+    EXPECT_THAT(parser.append("It is "), ElementsAre(said("It is")));
+    EXPECT_THAT(parser.append("4.</tool"), ElementsAre(said(" 4.")));
+    EXPECT_THAT(parser.append("s> "), ElementsAre(said("</tools>")));
+}
+
 // An answer that must be a call says no beginnings of marks where it is cut.
 TEST(OutputParser, ACallThatMustComeIsCutToItsName) {
     for (const ToolSyntax syntax : {ToolSyntax::kJson,
@@ -244,6 +287,9 @@ TEST(OutputParser, WhatIsHeldBackCostsWhatItsBytesDo) {
         {kQwen,
          "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"" + marks + "\"}}</tool_call>",
          {call("f", "{\"a\": \"" + marks + "\"}")}},
+        {kQwen,
+         "<tool_call>{\"name\": \"f\", \"arguments\": {}}" + breaks + "a" + breaks + marks,
+         {call("f", "{}"), said("a" + breaks + marks)}},
         {kV31Calls,
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{}<｜tool▁call▁end｜>" +
              breaks + "<｜tool▁calls▁end｜>",
