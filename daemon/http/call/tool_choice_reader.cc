@@ -16,6 +16,12 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
+// Whether it says what it is by what it leads to, beside which a grammar takes no type.
+bool leads_elsewhere(const OrderedJson& schema) {
+    const auto has = [&](const char* key) { return schema.contains(key); };
+    return has("$ref") || has("anyOf") || has("oneOf") || has("allOf");
+}
+
 // The schema of a tool's arguments, which are an object whether it says so or not; empty: there are
 // none, as OpenAI reads a function without parameters.
 // Errors: 400.
@@ -28,8 +34,7 @@ ApiResult<std::string> parameters_of(const OrderedJson& function, const std::str
     if (!schema.is_object() || schema.value("type", OrderedJson("object")) != "object") {
         return bad_field(path, path + " must be a JSON Schema of an object");
     }
-    const bool has_kind = schema.contains("$ref") || schema.contains("anyOf");
-    if (!has_kind) schema["type"] = "object";
+    if (!leads_elsewhere(schema)) schema["type"] = "object";
     return model::compact_text(schema);
 }
 

@@ -231,9 +231,18 @@ TEST_F(ChatCallTest, ArgumentsOfAForcedCallAreAnObjectWhateverLeadsToIt) {
         return R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + parameters +
                "}}]" + kForced;
     };
-    read(with_parameters(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})"));
+    for (const char* parameters :
+         {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
+          R"({"anyOf":[{"type":"object"},{"properties":{"a":true}}]})",
+          R"({"oneOf":[{"type":"object","properties":{"a":{"const":"x"}},"required":["a"]},)"
+          R"({"type":"object","properties":{"a":{"const":"y"}},"required":["a"]}]})",
+          R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})"}) {
+        read(with_parameters(parameters));
+    }
     for (const char* parameters : {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}})",
-                                   R"({"anyOf":[{"type":"object"},{"type":"null"}]})"}) {
+                                   R"({"anyOf":[{"type":"object"},{"type":"null"}]})",
+                                   R"({"oneOf":[{"type":"object"},{"type":"null"}]})",
+                                   R"({"allOf":[{"type":["object","null"]}]})"}) {
         const ApiError error = refusal(with_parameters(parameters));
         EXPECT_EQ(error.status, 400) << parameters;
         EXPECT_EQ(error.param, "tools") << parameters;
