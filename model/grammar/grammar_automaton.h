@@ -41,8 +41,10 @@ class GrammarAutomaton {
     static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state,
     // and to all of them together: where each place takes some, their number is the limit.
     static constexpr size_t kWorkMax = size_t{1} << 24;
-    // Calls within each other: one for each object and list that is open, and in the innermost one
-    // for what it holds. A byte that would open one more is not allowed.
+    // Calls within each other: one for each object and list that is open, for the name or value
+    // that it holds; within a string one more, for its next character; and one for the arguments of
+    // a tool's call. A byte that would open one more is not allowed: where as many objects and
+    // lists are open, strings are empty.
     static constexpr uint32_t kCallDepthMax = 64;
 
     // REQUIRES: !program->is_full(), !program->has_left_recursion(), every rule defined.

@@ -144,6 +144,10 @@ TEST(JsonRules, NestAsDeepAsAnAnswerIsRead) {
     for (const char byte : lists) state = automaton.next(state, static_cast<uint8_t>(byte));
     EXPECT_EQ(automaton.next(state, '['), GrammarAutomaton::kDead);
     EXPECT_EQ(automaton.next(state, '{'), GrammarAutomaton::kDead);
+    // A character of a string takes one more.
+    EXPECT_TRUE(allows(automaton, lists + "\"\"" + std::string(64, ']')));
+    EXPECT_FALSE(allows(automaton, lists + "\"a\"" + std::string(64, ']')));
+    EXPECT_TRUE(allows(automaton, lists.substr(1) + "\"a\"" + std::string(63, ']')));
     std::string objects;
     for (int i = 0; i < 63; ++i) objects += R"({"a": )";
     EXPECT_TRUE(allows(automaton, objects + "{}" + std::string(63, '}')));
