@@ -223,7 +223,7 @@ class SchemaReader {
         for (size_t i = 0; i < one.choices.size(); ++i) {
             for (size_t j = 0; j < i; ++j) {
                 if (are_disjoint(list_, one.choices[i], one.choices[j], looks_)) continue;
-                if (looks_ == 0) {
+                if (looks_.is_spent()) {
                     return invalid_argument(
                         "json_schema: {}: oneOf has too many choices to tell whether a value may "
                         "fit two of them; use anyOf",
@@ -425,7 +425,7 @@ class SchemaReader {
     std::vector<std::string> ignored_;
     std::map<const OrderedJson*, uint32_t> places_;
     int depth_ = 0;
-    size_t looks_ = kDisjointLooksMax;  // Of check_disjoint.
+    LookBudget looks_{kDisjointLooksMax};  // Of check_disjoint.
 };
 
 }  // namespace

@@ -50,10 +50,11 @@ bool is_other(const std::string& one, const std::string& second) {
 
 class DisjointSchemas {
   public:
-    DisjointSchemas(const SchemaList& schemas, size_t& looks) : schemas_(schemas), looks_(looks) {}
+    DisjointSchemas(const SchemaList& schemas, LookBudget& looks)
+        : schemas_(schemas), looks_(looks) {}
 
     bool are(uint32_t one, uint32_t other, int depth) {
-        if (depth == kMemberDepthMax || !look_at(1)) return false;
+        if (depth == kMemberDepthMax || !looks_.take(1)) return false;
         const Schema& a = schemas_[one];
         const Schema& b = schemas_[other];
         if (a.kind == Kind::kAnyOf) {
@@ -73,7 +74,7 @@ class DisjointSchemas {
     bool is_none_of(const Schema& spelled, const Schema& other) {
         return std::ranges::all_of(spelled.texts, [&](const std::string& text) {
             const size_t num_blocks = 1 + text.size() / kBlockBytes;
-            if (!look_at(1 + other.texts.size() * num_blocks)) return false;
+            if (!looks_.take(1 + other.texts.size() * num_blocks)) return false;
             if (other.kind != Kind::kSpelled) {
                 return other.has_type && are_other_types(kind_of(text), other.kind);
             }
@@ -85,24 +86,17 @@ class DisjointSchemas {
     // Whether objects of `one` have a member that objects of `other` have not, or only with other
     // values.
     bool has_what_lacks(const Schema& one, const Schema& other, int depth) {
-        if (!look_at(one.members.size())) return false;
+        if (!looks_.take(one.members.size())) return false;
         return std::ranges::any_of(one.members, [&](const Schema::Member& member) {
-            if (!member.is_required || !look_at(other.members.size())) return false;
+            if (!member.is_required || !looks_.take(other.members.size())) return false;
             const auto found = std::ranges::find(other.members, member.name, &Schema::Member::name);
             if (found != other.members.end()) return are(member.schema, found->schema, depth + 1);
             return other.is_closed || (other.rest && are(member.schema, *other.rest, depth + 1));
         });
     }
 
-    // False: that is beyond what may be looked at, and so is all that follows.
-    bool look_at(size_t num_parts) {
-        const bool is_within = num_parts < looks_;
-        looks_ = is_within ? looks_ - num_parts : 0;
-        return is_within;
-    }
-
     const SchemaList& schemas_;
-    size_t& looks_;
+    LookBudget& looks_;
 };
 
 }  // namespace
@@ -129,7 +123,7 @@ bool is_of_objects(const SchemaList& schemas) {
     return true;
 }
 
-bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, size_t& looks) {
+bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, LookBudget& looks) {
     return DisjointSchemas(schemas, looks).are(one, other, 0);
 }
 

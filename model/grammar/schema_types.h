@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "model/grammar/schema.h"
+#include "model/json/look_budget.h"
 
 namespace afd::model {
 
@@ -18,8 +19,8 @@ bool is_of_objects(const SchemaList& schemas);
 inline constexpr size_t kDisjointLooksMax = 4'000'000;
 
 // Whether no value is valid against both: their types differ, or an object of the one has a member
-// that one of the other cannot have. False where that takes a closer look. `looks`: what may still
-// be looked at, less by what was; at 0 the answer is false.
-bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, size_t& looks);
+// that one of the other cannot have. False where that takes a closer look, and once `looks`, of
+// kDisjointLooksMax, is spent.
+bool are_disjoint(const SchemaList& schemas, uint32_t one, uint32_t other, LookBudget& looks);
 
 }  // namespace afd::model

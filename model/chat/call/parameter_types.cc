@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "model/chat/message/chat_text.h"
+#include "model/json/look_budget.h"
 #include "model/json/ordered_json.h"
 #include "model/json/schema_reference.h"
 
@@ -66,7 +67,7 @@ class KindsReader {
 
   private:
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
-        if (depth == 0 || !look_at(1 + schema.size())) return ParameterTypes::kAny;
+        if (depth == 0 || !looks_.take(1 + schema.size())) return ParameterTypes::kAny;
         uint32_t kinds = kinds_of_type(schema);
         kinds &= kinds_of_values(schema);
         kinds &= kinds_of_reference(schema, root, depth - 1);
@@ -83,7 +84,7 @@ class KindsReader {
         if (type == nullptr) return ParameterTypes::kAny;
         const SchemaJson* names = list_of(schema, "type");
         if (names == nullptr) return kind_named(*type);
-        if (!look_at(names->size())) return ParameterTypes::kAny;
+        if (!looks_.take(names->size())) return ParameterTypes::kAny;
         uint32_t kinds = 0;
         for (const SchemaJson& name : *names) kinds |= kind_named(name);
         return kinds;
@@ -93,7 +94,7 @@ class KindsReader {
         const SchemaJson* constant = member_of(schema, "const");
         const uint32_t kinds = constant ? kind_of(*constant) : uint32_t{ParameterTypes::kAny};
         const SchemaJson* values = list_of(schema, "enum");
-        if (values == nullptr || !look_at(values->size())) return kinds;
+        if (values == nullptr || !looks_.take(values->size())) return kinds;
         uint32_t listed = 0;
         for (const SchemaJson& value : *values) listed |= kind_of(value);
         return kinds & listed;
@@ -104,7 +105,7 @@ class KindsReader {
         if (reference == nullptr) return ParameterTypes::kAny;
         const size_t num_bytes =
             reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
-        const SchemaJson* found = look_at(num_bytes) ? referred(root, *reference) : nullptr;
+        const SchemaJson* found = looks_.take(num_bytes) ? referred(root, *reference) : nullptr;
         return found ? kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
     }
 
@@ -130,14 +131,7 @@ class KindsReader {
         return kinds;
     }
 
-    // False: that is beyond what may be looked at, and so is all that follows.
-    bool look_at(size_t num_parts) {
-        const bool is_within = num_parts <= looks_;
-        looks_ = is_within ? looks_ - num_parts : 0;
-        return is_within;
-    }
-
-    size_t looks_ = kLooksMax;
+    LookBudget looks_{kLooksMax};
 };
 
 // `text` as a value other than a string; nothing: it is none that is taken.
