@@ -17,6 +17,15 @@ std::string text_member(const OrderedJson& object, const char* key) {
     return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
+// Those of call `call` of `message`, which is messages[index].
+Result<OrderedJson> read_arguments(const ChatMessage& message, size_t index, size_t call) {
+    const std::string place =
+        fmt::format("messages[{}].tool_calls[{}].function.arguments", index, call);
+    AFD_ASSIGN(OrderedJson json, parse_ordered_json(message.tool_calls[call].arguments, place));
+    if (json.is_object()) return json;
+    return invalid_argument("{} is no JSON object", with(place));
+}
+
 }  // namespace
 
 Result<std::string> spaced_json(const std::string& text, const std::string& what) {
@@ -29,25 +38,29 @@ Result<std::string> compact_json(const std::string& text, const std::string& wha
     return compact_text(json);
 }
 
-Result<ToolFunction> tool_function(const std::string& text, const std::string& what) {
-    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
+Result<OrderedJson> function_json(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(OrderedJson json, parse_ordered_json(text, what));
     const auto at = json.is_object() ? json.find("function") : json.end();
     if (!json.is_object() || at == json.end() || !at->is_object()) {
         return invalid_argument("{} has no object \"function\"", with(what));
     }
-    ToolFunction function{text_member(*at, "name"), text_member(*at, "description"), "{}"};
-    if (function.name.empty()) {
+    if (text_member(*at, "name").empty()) {
         return invalid_argument("{}: its function has no name", with(what));
     }
-    const auto parameters = at->find("parameters");
-    if (parameters != at->end()) function.parameters = spaced_text(*parameters);
+    return std::move(*at);
+}
+
+Result<ToolFunction> tool_function(const std::string& text, const std::string& what) {
+    AFD_ASSIGN(const OrderedJson json, function_json(text, what));
+    ToolFunction function{text_member(json, "name"), text_member(json, "description"), "{}"};
+    const auto parameters = json.find("parameters");
+    if (parameters != json.end()) function.parameters = spaced_text(*parameters);
     return function;
 }
 
 Result<std::string> spaced_function(const std::string& text, const std::string& what) {
-    AFD_TRY(tool_function(text, what));
-    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, what));
-    return spaced_text(json["function"]);
+    AFD_ASSIGN(const OrderedJson json, function_json(text, what));
+    return spaced_text(json);
 }
 
 Result<std::string> call_arguments(std::string_view text) {
@@ -59,18 +72,12 @@ Result<std::string> call_arguments(std::string_view text) {
 }
 
 Result<std::string> spaced_arguments(const ChatMessage& message, size_t index, size_t call) {
-    const std::string place =
-        fmt::format("messages[{}].tool_calls[{}].function.arguments", index, call);
-    AFD_ASSIGN(const OrderedJson json,
-               parse_ordered_json(message.tool_calls[call].arguments, place));
-    if (json.is_object()) return spaced_text(json);
-    return invalid_argument("{} is no JSON object", with(place));
+    AFD_ASSIGN(const OrderedJson json, read_arguments(message, index, call));
+    return spaced_text(json);
 }
 
 Result<std::vector<Argument>> arguments_of(const ChatMessage& message, size_t index, size_t call) {
-    // Of what is an object nothing else can be wrong.
-    AFD_ASSIGN(const std::string text, spaced_arguments(message, index, call));
-    AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "arguments"));
+    AFD_ASSIGN(const OrderedJson json, read_arguments(message, index, call));
     std::vector<Argument> arguments;
     for (const auto& [name, value] : json.items()) {
         const bool is_string = value.is_string();
@@ -98,9 +105,12 @@ Result<JsonCall> json_call(const std::string& text) {
     if (call.name.empty() || arguments == json.end()) {
         return invalid_argument("the call has no name or no arguments");
     }
-    const std::string written =
-        arguments->is_string() ? arguments->get<std::string>() : spaced_text(*arguments);
-    AFD_ASSIGN(call.arguments, call_arguments(written));
+    if (arguments->is_object()) {
+        call.arguments = spaced_text(*arguments);
+        return call;
+    }
+    if (!arguments->is_string()) return invalid_argument("arguments are no object");
+    AFD_ASSIGN(call.arguments, call_arguments(arguments->get_ref<const std::string&>()));
     return call;
 }
 

@@ -28,7 +28,8 @@ struct ToolFunction {
 };
 // Errors: kInvalidArgument, beginning with `what`.
 Result<ToolFunction> tool_function(const std::string& text, const std::string& what);
-// All of it, as spaced JSON. Errors: the same.
+// All of it, which is an object with a name, as it is and as spaced JSON. Errors: the same.
+Result<nlohmann::ordered_json> function_json(const std::string& text, const std::string& what);
 Result<std::string> spaced_function(const std::string& text, const std::string& what);
 
 // The arguments of a call as a model has written them, without blanks around; of blank ones "{}".

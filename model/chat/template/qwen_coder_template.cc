@@ -100,9 +100,8 @@ Result<> render_coder_tools(const Conversation& conversation, ChatPrompt& prompt
     prompt.text("\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>");
     for (size_t i = 0; i < conversation.tools.size(); ++i) {
         const std::string place = fmt::format("tools[{}]", i);
-        AFD_TRY(tool_function(conversation.tools[i], place));
-        AFD_ASSIGN(const ToolJson tool, parse_ordered_json(conversation.tools[i], place));
-        render_function(tool["function"], prompt);
+        AFD_ASSIGN(const ToolJson function, function_json(conversation.tools[i], place));
+        render_function(function, prompt);
     }
     prompt.markup(kCoderToolsBehind);
     return {};

@@ -149,9 +149,8 @@ Result<std::string> typescript_namespace(const std::vector<std::string>& tools) 
     std::string text = "## functions\n\nnamespace functions {\n\n";
     for (size_t i = 0; i < tools.size(); ++i) {
         const std::string place = fmt::format("tools[{}]", i);
-        AFD_TRY(tool_function(tools[i], place));
-        AFD_ASSIGN(const TypeJson tool, parse_ordered_json(tools[i], place));
-        text += function_type(tool["function"]);
+        AFD_ASSIGN(const TypeJson function, function_json(tools[i], place));
+        text += function_type(function);
     }
     return text + "} // namespace functions";
 }
