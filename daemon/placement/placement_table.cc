@@ -77,7 +77,8 @@ Result<> check_table_bytes(const schedule::ExpertPlacement& placement,
 
 Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
                                                std::span<const schedule::LayerExperts> layers,
-                                               uint32_t num_ranks) {
+                                               uint32_t num_ranks,
+                                               SessionRange sessions) {
     if (!welcome.has_experts()) return schedule::ExpertPlacement::round_robin(layers, num_ranks);
     const control::ExpertTable& table = welcome.experts();
     const Error broken{Code::kDataLoss, "afdd sent a table of experts that is not of this model"};
@@ -99,6 +100,12 @@ Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                schedule::ExpertPlacement::from_ranks(ranks, num_ranks));
     if (table.choices_size() > 0) {
+        const uint64_t begin = table.first_session();
+        const uint64_t end =
+            begin + static_cast<uint64_t>(table.choices_size()) / placement.num_all_experts();
+        if (sessions.first < begin || uint64_t{sessions.first} + sessions.count > end) {
+            return broken;
+        }
         std::vector<uint16_t> choices;
         for (const uint32_t choice : table.choices()) {
             choices.push_back(static_cast<uint16_t>(std::min<uint32_t>(choice, UINT16_MAX)));

@@ -26,10 +26,18 @@ control::ExpertTable to_wire(const schedule::ExpertPlacement& placement,
 Result<> check_table_bytes(const schedule::ExpertPlacement& placement,
                            schedule::RouterPlacement router);
 
+// Those whose choices a worker follows: an attention worker its own, an FFN worker all.
+struct SessionRange {
+    uint32_t first = 0;
+    uint32_t count = 0;
+};
+
 // What to_wire() made, or round robin if `welcome` has no table.
-// Errors: kDataLoss: a table that is not for these layers.
+// Errors: kDataLoss: a table that is not for these layers, or has choices and not those of all of
+// `sessions`.
 Result<schedule::ExpertPlacement> placement_of(const control::Welcome& welcome,
                                                std::span<const schedule::LayerExperts> layers,
-                                               uint32_t num_ranks);
+                                               uint32_t num_ranks,
+                                               SessionRange sessions);
 
 }  // namespace afd::daemon

@@ -74,11 +74,15 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
+    const SessionRange sessions = role == schedule::Role::kAttention
+                                      ? SessionRange{.first = index, .count = 1}
+                                      : SessionRange{.first = 0, .count = geometry.num_sessions};
     // Colocated: a placement needs a rank, though nobody asks it.
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                placement_of(welcome,
                             layer_experts(files.config(), num_shared),
-                            std::max(1U, geometry.num_ffn_workers)));
+                            std::max(1U, geometry.num_ffn_workers),
+                            sessions));
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
         .layout = layout,

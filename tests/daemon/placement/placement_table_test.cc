@@ -36,11 +36,18 @@ schedule::ExpertPlacement placement_of(const std::vector<schedule::LayerExperts>
     return placement;
 }
 
-schedule::ExpertPlacement told(const control::ExpertTable& table,
-                               const std::vector<schedule::LayerExperts>& layers) {
+Result<schedule::ExpertPlacement> read(const control::ExpertTable& table,
+                                       const std::vector<schedule::LayerExperts>& layers,
+                                       SessionRange sessions) {
     control::Welcome welcome;
     *welcome.mutable_experts() = table;
-    auto placement = daemon::placement_of(welcome, layers, kRanks);
+    return daemon::placement_of(welcome, layers, kRanks, sessions);
+}
+
+schedule::ExpertPlacement told(const control::ExpertTable& table,
+                               const std::vector<schedule::LayerExperts>& layers,
+                               SessionRange sessions) {
+    auto placement = read(table, layers, sessions);
     EXPECT_TRUE(placement.ok()) << placement.error().message;
     return std::move(placement).value();
 }
@@ -51,10 +58,12 @@ TEST(ExpertTable, EachWorkerIsToldWhatItFollows) {
     const std::vector<schedule::LayerExperts> layers = {{0, 1}, {5, 1}, {3, 0}};
     const schedule::ExpertPlacement placement = placement_of(layers, 3);
     const schedule::ExpertPlacement routing =
-        told(to_wire(placement, RouterPlacement::kFfn, control::FFN, 1), layers);
+        told(to_wire(placement, RouterPlacement::kFfn, control::FFN, 1), layers, {0, 3});
     for (uint32_t session = 0; session < 3; ++session) {
-        const schedule::ExpertPlacement own = told(
-            to_wire(placement, RouterPlacement::kAttention, control::ATTENTION, session), layers);
+        const schedule::ExpertPlacement own =
+            told(to_wire(placement, RouterPlacement::kAttention, control::ATTENTION, session),
+                 layers,
+                 {session, 1});
         for (uint32_t layer = 0; layer < layers.size(); ++layer) {
             for (uint32_t expert = 0; expert < layers[layer].num_experts(); ++expert) {
                 const schedule::ExpertReplica chosen = placement.choose(layer, expert, session);
@@ -65,6 +74,33 @@ TEST(ExpertTable, EachWorkerIsToldWhatItFollows) {
     }
     EXPECT_EQ(to_wire(placement, RouterPlacement::kAttention, control::FFN, 1).choices_size(), 0)
         << "a rank that does not route asks for no session's choice";
+}
+
+// Goal: a worker that asks for a session's choice finds it. Method: choices of other sessions, of
+// fewer, and of numbers that no session has. Oracle: the error.
+TEST(ExpertTable, WithoutAllChoicesThatTheWorkerFollowsIsRefused) {
+    const std::vector<schedule::LayerExperts> layers = {{4, 0}};
+    const schedule::ExpertPlacement placement = placement_of(layers, 3);
+    const auto refuses = [&](const control::ExpertTable& table, SessionRange sessions) {
+        const auto placed = read(table, layers, sessions);
+        return !placed.ok() && placed.error().code == Code::kDataLoss;
+    };
+    control::ExpertTable one =
+        to_wire(placement, RouterPlacement::kAttention, control::ATTENTION, 1);
+    EXPECT_FALSE(refuses(one, {1, 1}));
+    EXPECT_TRUE(refuses(one, {0, 1}));
+    EXPECT_TRUE(refuses(one, {2, 1}));
+    EXPECT_TRUE(refuses(one, {0, 3})) << "an FFN worker";
+    one.set_first_session(UINT32_MAX);
+    EXPECT_TRUE(refuses(one, {1, 1}));
+    EXPECT_TRUE(refuses(one, {0, 1}));
+    control::ExpertTable all = to_wire(placement, RouterPlacement::kFfn, control::FFN, 0);
+    EXPECT_FALSE(refuses(all, {0, 3}));
+    EXPECT_TRUE(refuses(all, {0, 4}));
+    all.set_first_session(1);
+    EXPECT_TRUE(refuses(all, {0, 3}));
+    all.clear_choices();
+    EXPECT_FALSE(refuses(all, {0, 3})) << "a rank that does not route";
 }
 
 // Goal: the largest instances can be told. Method: 1,024 sessions and 23,040 experts. Oracle: the
