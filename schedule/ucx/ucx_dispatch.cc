@@ -108,6 +108,7 @@ void UcxDispatch::publish(uint32_t rank,
     header.round = round;
     header.layer_id = layer_id;
     const UcxWorker::Lock held = end_->lock();
+    header.number = ++lane.sent;
     // Before it is sent: what answers it is judged by this word.
     publish_release(to.published[micro_batch], round);
     lane.is_own = true;
@@ -152,6 +153,11 @@ void UcxDispatch::read_welcome(uint32_t rank, std::span<const int32_t> words) {
     }
 }
 
+void UcxDispatch::on_open(uint32_t rank) {
+    for (Lane& lane : memory_->ranks[rank].lanes) lane.taken = 0;
+    rounds_.on_open(rank);
+}
+
 bool UcxDispatch::on_message(uint32_t rank,
                              const UcxHeader& header,
                              std::span<const std::byte> payload) {
@@ -163,18 +169,20 @@ bool UcxDispatch::on_message(uint32_t rank,
         return false;
     }
     Rank& from = memory_->ranks[rank];
+    Lane& lane = from.lanes[header.micro_batch];
     int32_t& acknowledged = from.acknowledged[header.micro_batch];
     // R14: sent twice, as R15 has it when the rank acknowledged while the descriptor was on its way
-    // once more. The rows may be being read, their slots be another rank's, or the lane's next
-    // round be published by now.
+    // once more. The rows may be being read, their slots be another rank's, or later rounds of the
+    // lane be published or even acknowledged by now.
+    if (header.number <= lane.taken) return true;
     if (carries_round(header.round, round_of(observe_own(acknowledged)))) return true;
     if (!carries_round(header.round, observe_own(from.published[header.micro_batch]))) return false;
     const UcxRecords records(
         header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
-    const Lane& lane = from.lanes[header.micro_batch];
     if (!records.is_valid() || !records.tail().empty()) return false;
     if (lane.is_own && !store_results(lane, header, records)) return false;
     lane.outbox->release();
+    lane.taken = header.number;
     publish_seq_cst(acknowledged, header.round);
     end_->ring_own();
     return true;

@@ -53,6 +53,9 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
         std::unique_ptr<UcxOutbox> outbox;
         // The round published is this process's, and not fenced off.
         bool is_own = false;
+        // UcxHeader::number of the last; 0: none.
+        uint64_t sent = 0;
+        uint64_t taken = 0;  // On this connection.
     };
     struct Rank {
         std::vector<int32_t> published;     // [M]
@@ -73,7 +76,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
 
     void write_welcome(uint32_t, std::span<int32_t>) override {}
     void read_welcome(uint32_t rank, std::span<const int32_t> words) override;
-    void on_open(uint32_t rank) override { rounds_.on_open(rank); }
+    void on_open(uint32_t rank) override;
     void on_close(uint32_t rank) override { rounds_.on_close(rank); }
     bool on_message(uint32_t rank,
                     const UcxHeader& header,

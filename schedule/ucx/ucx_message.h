@@ -44,8 +44,8 @@ enum class UcxKind : uint32_t {
     kAnswer = 10,
 };
 
-// "AFDUCX03" read as a little-endian number: another layout gets another number.
-inline constexpr uint64_t kUcxMagic = 0x3330584355444641;
+// "AFDUCX04" read as a little-endian number: another layout gets another number.
+inline constexpr uint64_t kUcxMagic = 0x3430584355444641;
 
 struct UcxHeader {
     uint64_t magic;
@@ -60,8 +60,10 @@ struct UcxHeader {
     int32_t layer_id;      // kDescriptor.
     uint32_t num_rows;     // Records.
     uint32_t word;         // kWords: which of them is the news.
-    uint32_t number;       // kWords, kBlock: how many of both the connection brought before.
-    uint32_t reserve;
+    // kDescriptor, kResults: which one of its lane it is, counted from 1 by the process that
+    // published it; sent again, it is the same. kWords, kBlock: how many of both the connection
+    // brought before.
+    uint64_t number;
     uint64_t offset;  // kBlock: first byte. kProbe, kAnswer: when the probe left.
 };
 static_assert(sizeof(UcxHeader) == 80 && std::is_trivially_copyable_v<UcxHeader>);

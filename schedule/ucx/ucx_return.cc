@@ -44,7 +44,7 @@ auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
 UcxReturn::UcxReturn(const WindowLayout& layout, std::unique_ptr<UcxEnd> end, Memory memory)
     : ReturnTransport(layout, end->index(), memory.window.get(), end->memory()),
       memory_(std::move(memory)),
-      publishers_(memory_.outboxes.size()),
+      numbers_(memory_.outboxes.size()),
       rounds_(*end, end->index(), layout.geometry, std::move(memory_.words)),
       end_(std::move(end)) {
     for (uint32_t session = 0; session < layout.geometry.num_sessions; ++session) {
@@ -80,6 +80,7 @@ void UcxReturn::acknowledge(uint32_t session, uint32_t micro_batch, int32_t roun
     header.micro_batch = micro_batch;
     header.round = round;
     const UcxWorker::Lock held = end_->lock();
+    header.number = ++numbers_[lane(session, micro_batch)].sent;
     // Release: the next descriptor's rows are stored by the thread that receives, after it has seen
     // this word (R4).
     publish_release(acknowledged_word(session, micro_batch), round);
@@ -93,10 +94,16 @@ Result<std::unique_ptr<TwoPhaseReturnTransport>> UcxReturn::two_phase() {
 void UcxReturn::write_welcome(uint32_t session, std::span<int32_t> words) {
     const uint32_t num_lanes = layout().geometry.num_micro_batches;
     for (uint32_t m = 0; m < num_lanes; ++m) {
-        const size_t lane = size_t{session} * num_lanes + m;
-        words[m] = descriptor_flags().own_at(lane);
+        words[m] = descriptor_flags().own_at(lane(session, m));
         words[num_lanes + m] = acknowledged(session, m);
     }
+}
+
+void UcxReturn::on_open(uint32_t session) {
+    for (uint32_t m = 0; m < layout().geometry.num_micro_batches; ++m) {
+        numbers_[lane(session, m)].taken = 0;
+    }
+    rounds_.on_open(session);
 }
 
 bool UcxReturn::on_message(uint32_t session,
@@ -109,8 +116,8 @@ bool UcxReturn::on_message(uint32_t session,
         header.micro_batch >= layout().geometry.num_micro_batches || header.round < 1) {
         return false;
     }
-    const size_t lane = size_t{session} * layout().geometry.num_micro_batches + header.micro_batch;
-    const int32_t standing = descriptor_flags().own_at(lane);
+    const size_t i = lane(session, header.micro_batch);
+    const int32_t standing = descriptor_flags().own_at(i);
     const int32_t done = observe(acknowledged_word(session, header.micro_batch), Order::kAcquire);
     if (standing == header.round) {
         // R14: it is here already, and may be being read. R15: its results are sent again.
@@ -119,14 +126,11 @@ bool UcxReturn::on_message(uint32_t session,
         if (results != nullptr) end_->send(session, *results);
         return true;
     }
-    // Sent twice (R15), and the second time overtaken by the next one, which says that it is over.
-    // Of one process the numbers only rise; another one may come to the same.
-    Publisher& publisher = publishers_[lane];
-    if (header.epoch == publisher.epoch && header.round == publisher.overtaken) return true;
+    // Sent again (R15), and overtaken by later ones, which say that it is over.
+    if (header.number <= numbers_[i].taken) return true;
     // A session that keeps to R4 never comes here with another round in work.
     if (!carries_round(done, standing) || !store_descriptor(session, header, payload)) return false;
-    const bool is_same = std::exchange(publisher.epoch, header.epoch) == header.epoch;
-    publisher.overtaken = is_same ? standing : 0;
+    numbers_[i].taken = header.number;
     return true;
 }
 

@@ -51,10 +51,10 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
         UcxReturnRounds::Words words;
         std::vector<std::unique_ptr<UcxOutbox>> outboxes;  // [A][M]
     };
-    // Whose descriptor stands in a lane, and what that process had there before it. 0: nothing.
-    struct Publisher {
-        uint64_t epoch = 0;
-        int32_t overtaken = 0;
+    // UcxHeader::number of the last of a lane. 0: none.
+    struct Numbers {
+        uint64_t sent = 0;
+        uint64_t taken = 0;  // On this connection.
     };
 
     static Result<Memory> make_memory(const WindowLayout& layout);
@@ -62,7 +62,7 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
 
     void write_welcome(uint32_t session, std::span<int32_t> words) override;
     void read_welcome(uint32_t, std::span<const int32_t>) override {}
-    void on_open(uint32_t session) override { rounds_.on_open(session); }
+    void on_open(uint32_t session) override;
     void on_close(uint32_t session) override { rounds_.on_close(session); }
     bool on_message(uint32_t session,
                     const UcxHeader& header,
@@ -70,12 +70,15 @@ class UcxReturn final : public ReturnTransport, private UcxEnd::Meaning {
     bool store_descriptor(uint32_t session,
                           const UcxHeader& header,
                           std::span<const std::byte> payload);
+    size_t lane(uint32_t session, uint32_t micro_batch) const {
+        return size_t{session} * layout().geometry.num_micro_batches + micro_batch;
+    }
     UcxOutbox& outbox(uint32_t session, uint32_t micro_batch) {
-        return *memory_.outboxes[session * layout().geometry.num_micro_batches + micro_batch];
+        return *memory_.outboxes[lane(session, micro_batch)];
     }
 
     Memory memory_;
-    std::vector<Publisher> publishers_;  // [A][M]
+    std::vector<Numbers> numbers_;  // [A][M]
     UcxReturnRounds rounds_;
     std::unique_ptr<UcxEnd> end_;  // Ends first: what is on its way lies in the memory.
 };

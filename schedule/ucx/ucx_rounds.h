@@ -115,10 +115,10 @@ class UcxRounds {
     };
     struct Link {
         bool is_lost = true;
-        uint32_t num_sent = 0;     // Messages of the connection.
-        uint32_t num_arrived = 0;  // Without gap.
+        uint64_t num_sent = 0;     // Messages of the connection.
+        uint64_t num_arrived = 0;  // Without gap.
         // What came before its turn: words; of a piece, which is stored already, nothing.
-        std::map<uint32_t, std::pair<UcxHeader, std::vector<std::byte>>> early;
+        std::map<uint64_t, std::pair<UcxHeader, std::vector<std::byte>>> early;
         std::optional<Round> round;
         std::deque<std::unique_ptr<Parcel>> parcels;
     };

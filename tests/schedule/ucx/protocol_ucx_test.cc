@@ -205,10 +205,11 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
 // Goal: R14. Results that come once more are dropped, whatever has been published since; R15 makes
 // a rank send them twice when it acknowledged while the descriptor was on its way again. Method:
 // the rank repeats what it acknowledged, as a round or as a refusal, when the next round has been
-// published. Oracle: the connection's order, by which the repeated ones have come before the next
-// round's; nothing was wrong, so the connection stands.
+// published, when it has been acknowledged, and when the one after that has. Oracle: the
+// connection's order, by which the repeated ones have come before the next round's; nothing was
+// wrong, so the connection stands.
 TEST(UcxTransport, DropsResultsThatComeOnceMore) {
-    std::array<UcxMessage, 2> repeated;  // Outlive the worker that sends them.
+    std::array<std::array<UcxMessage, 3>, 2> repeated;  // Outlive the worker that sends them.
     UcxNetwork network(small_geometry());
     const auto returns = network.returns(0);
     const auto other_rank = network.returns(1);
@@ -229,16 +230,22 @@ TEST(UcxTransport, DropsResultsThatComeOnceMore) {
     };
     await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
     int32_t round = 0;
-    for (UcxMessage& message : repeated) {
+    for (auto& messages : repeated) {
         publish(++round);
-        const int32_t word = &message == &repeated[0] ? round : refused_mark(round);
+        const int32_t word = &messages == &repeated[0] ? round : refused_mark(round);
+        const auto number = static_cast<uint64_t>(round);
         acknowledge(word);
         publish(++round);
-        message.header.kind = UcxKind::kResults;
-        message.header.round = word;
-        {
-            const UcxWorker::Lock held = returns->end().lock();
-            returns->end().send(0, message);
+        for (UcxMessage& message : messages) {
+            message.header.kind = UcxKind::kResults;
+            message.header.round = word;
+            message.header.number = number;
+            {
+                const UcxWorker::Lock held = returns->end().lock();
+                returns->end().send(0, message);
+            }
+            acknowledge(round);
+            publish(++round);
         }
         acknowledge(round);
         EXPECT_EQ(dispatch->end().num_bad(), 0u) << word;
