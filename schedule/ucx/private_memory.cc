@@ -7,6 +7,7 @@
 #include "schedule/layout/two_phase_control.h"
 #include "schedule/near/near_link.h"
 #include "schedule/shared_memory/memory_room.h"
+#include "schedule/ucx/ucx_memory.h"
 #include "schedule/ucx/ucx_outbox.h"
 
 namespace afd::schedule {
@@ -29,12 +30,14 @@ uint64_t private_bytes(const WindowLayout& layout, Role role) {
     const Geometry& geometry = layout.geometry;
     const bool is_ffn = role == Role::kFfn;
     const uint64_t num_peers = is_ffn ? geometry.num_sessions : geometry.num_ffn_workers;
-    const uint64_t kept_bytes = publication_bytes(geometry, role);
+    const uint64_t kept_bytes = ucx_memory_bytes(publication_bytes(geometry, role));
     const auto two_phase = TwoPhaseControlLayout::compute(geometry);
-    const uint64_t words_bytes = two_phase.session_stripe_bytes + two_phase.rank_stripe_bytes;
+    const uint64_t words_bytes = ucx_memory_bytes(num_peers * two_phase.session_stripe_bytes) +
+                                 ucx_memory_bytes(num_peers * two_phase.rank_stripe_bytes);
     const uint64_t window_bytes =
         is_ffn ? layout.ffn_window.total_bytes : layout.attention_window.total_bytes;
-    return window_bytes + num_peers * (geometry.num_micro_batches * kept_bytes + words_bytes);
+    return ucx_memory_bytes(window_bytes) + num_peers * geometry.num_micro_batches * kept_bytes +
+           words_bytes;
 }
 
 Result<> check_publication_bytes(const WindowLayout& layout) {

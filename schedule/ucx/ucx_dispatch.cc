@@ -53,10 +53,10 @@ auto UcxDispatch::make_memory(const WindowLayout& layout) -> Result<std::unique_
         rank.acknowledged.assign(geometry.num_micro_batches, 0);
         rank.lanes.resize(geometry.num_micro_batches);
         for (Lane& lane : rank.lanes) {
-            lane.outbox =
-                std::make_unique<UcxOutbox>(geometry.attn_to_ffn_token_bytes,
-                                            geometry.slots_per_micro_batch(),
-                                            geometry.slots_per_micro_batch() * sizeof(int32_t));
+            AFD_ASSIGN(lane.outbox,
+                       UcxOutbox::make(geometry.attn_to_ffn_token_bytes,
+                                       geometry.slots_per_micro_batch(),
+                                       geometry.slots_per_micro_batch() * sizeof(int32_t)));
         }
     }
     return memory;

@@ -10,18 +10,23 @@
 
 namespace afd::schedule {
 
-UcxOutbox::UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes)
-    : row_bytes_(row_bytes),
-      num_rows_max_(num_rows_max),
-      tail_bytes_(tail_bytes),
-      message_(make_message()) {}
+Result<std::unique_ptr<UcxOutbox>> UcxOutbox::make(size_t row_bytes,
+                                                   size_t num_rows_max,
+                                                   size_t tail_bytes) {
+    std::unique_ptr<UcxOutbox> made(new UcxOutbox(row_bytes, num_rows_max, tail_bytes));
+    AFD_ASSIGN(made->place_, made->make_place());
+    return made;
+}
 
-std::unique_ptr<UcxMessage> UcxOutbox::make_message() const {
-    auto message = std::make_unique<UcxMessage>();
-    // Zeroed: the bytes of a row that are not meant travel too, and are nobody's secret.
-    message->payload =
-        std::make_unique<std::byte[]>(bytes_max(row_bytes_, num_rows_max_, tail_bytes_));
-    return message;
+UcxOutbox::UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes)
+    : row_bytes_(row_bytes), num_rows_max_(num_rows_max), tail_bytes_(tail_bytes) {}
+
+// Zeroed: the bytes of a row that are not meant travel too, and are nobody's secret.
+auto UcxOutbox::make_place() const -> Result<std::unique_ptr<Place>> {
+    auto place = std::make_unique<Place>();
+    AFD_ASSIGN(place->bytes, make_ucx_memory(bytes_max(row_bytes_, num_rows_max_, tail_bytes_)));
+    place->message.borrowed = place->bytes.get();
+    return place;
 }
 
 void UcxOutbox::add(uint32_t slot, std::span<const std::byte> row) {
@@ -34,7 +39,7 @@ void UcxOutbox::add(uint32_t slot, std::span<const std::byte> row) {
                row.size(),
                row_bytes_);
     const UcxRecord record{slot, static_cast<uint32_t>(row.size()), 0};
-    std::byte* to = message_->payload.get() + index * record_bytes();
+    std::byte* to = place_->bytes.get() + index * record_bytes();
     std::memcpy(to, &record, sizeof(record));
     if (!row.empty()) std::memcpy(to + sizeof(record), row.data(), row.size());
 }
@@ -44,55 +49,65 @@ void UcxOutbox::add_refusal(uint32_t slot) {
     const size_t index = num_rows_.fetch_add(1, std::memory_order_relaxed);
     AFD_ASSERT(index < num_rows_max_, "row %zu of %zu", index, num_rows_max_);
     const UcxRecord record{slot, UcxRecord::kRefused, 0};
-    std::memcpy(message_->payload.get() + index * record_bytes(), &record, sizeof(record));
+    std::memcpy(place_->bytes.get() + index * record_bytes(), &record, sizeof(record));
 }
 
 UcxMessage& UcxOutbox::seal(const UcxHeader& header, std::span<const std::byte> tail) {
+    UcxMessage& message = place_->message;
     AFD_ASSERT(tail.size() <= tail_bytes_, "%zu bytes of %zu", tail.size(), tail_bytes_);
     AFD_ASSERT(!is_kept_,
                "round %d while the peer is not done with round %d",
                header.round,
-               message_->header.round);
+               message.header.round);
     is_kept_ = true;
-    message_->header = header;
+    message.header = header;
     // Relaxed: see add().
-    message_->header.num_rows = num_rows_.exchange(0, std::memory_order_relaxed);
-    const size_t rows_bytes = message_->header.num_rows * record_bytes();
-    if (!tail.empty()) std::memcpy(message_->payload.get() + rows_bytes, tail.data(), tail.size());
-    message_->payload_bytes = rows_bytes + tail.size();
-    return *message_;
+    message.header.num_rows = num_rows_.exchange(0, std::memory_order_relaxed);
+    const size_t rows_bytes = message.header.num_rows * record_bytes();
+    if (!tail.empty()) std::memcpy(place_->bytes.get() + rows_bytes, tail.data(), tail.size());
+    message.payload_bytes = rows_bytes + tail.size();
+    return message;
 }
 
 UcxMessage* UcxOutbox::kept_for_another_send() {
     if (!is_kept_) return nullptr;
-    if (message_->num_in_flight != 0) {
-        replace_message();
-        const UcxMessage& sent = *buried_.back();
-        message_->header = sent.header;
-        message_->payload_bytes = sent.payload_bytes;
-        std::memcpy(message_->payload.get(), sent.payload.get(), sent.payload_bytes);
+    if (place_->message.num_in_flight != 0) {
+        replace_place();
+        const Place& sent = *buried_.back();
+        place_->message.header = sent.message.header;
+        place_->message.payload_bytes = sent.message.payload_bytes;
+        std::memcpy(place_->bytes.get(), sent.bytes.get(), sent.message.payload_bytes);
     }
-    return message_.get();
+    return &place_->message;
 }
 
 std::span<const std::byte> UcxOutbox::kept_tail() const {
-    const size_t rows_bytes = message_->header.num_rows * record_bytes();
-    return {message_->payload.get() + rows_bytes, message_->payload_bytes - rows_bytes};
+    const UcxMessage& message = place_->message;
+    const size_t rows_bytes = message.header.num_rows * record_bytes();
+    return {message.data() + rows_bytes, message.payload_bytes - rows_bytes};
 }
 
 void UcxOutbox::release() {
     is_kept_ = false;
-    if (message_->num_in_flight != 0) replace_message();
+    if (place_->message.num_in_flight != 0) replace_place();
 }
 
-// By one that UCX has let go of meanwhile, or a new one. What is replaced lies last.
-void UcxOutbox::replace_message() {
-    const auto is_free = [](const auto& buried) { return buried->num_in_flight == 0; };
+// By one that UCX has let go of meanwhile, or a new one; others that it has let go of are freed.
+// What is replaced lies last.
+void UcxOutbox::replace_place() {
+    const auto is_free = [](const auto& buried) { return buried->message.num_in_flight == 0; };
     const auto spare = std::ranges::find_if(buried_, is_free);
-    auto next = spare == buried_.end() ? make_message() : std::move(*spare);
-    if (spare != buried_.end()) buried_.erase(spare);
+    std::unique_ptr<Place> next;
+    if (spare != buried_.end()) {
+        next = std::move(*spare);
+        buried_.erase(spare);
+    } else {
+        auto made = make_place();
+        AFD_ASSERT(made.ok(), "%s", made.error().message.c_str());
+        next = std::move(made).value();
+    }
     std::erase_if(buried_, is_free);
-    buried_.push_back(std::exchange(message_, std::move(next)));
+    buried_.push_back(std::exchange(place_, std::move(next)));
 }
 
 void unpack_ids(std::span<const std::byte> tail, std::span<int32_t> ids) {

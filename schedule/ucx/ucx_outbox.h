@@ -14,6 +14,8 @@
 #include <span>
 #include <vector>
 
+#include "proto/status.h"
+#include "schedule/ucx/ucx_memory.h"
 #include "schedule/ucx/ucx_message.h"
 
 namespace afd::schedule {
@@ -21,7 +23,10 @@ namespace afd::schedule {
 class UcxOutbox {
   public:
     // A publication is at most `num_rows_max` rows of `row_bytes`, and `tail_bytes` behind them.
-    UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes);
+    // Errors: kResourceExhausted, as make_ucx_memory().
+    static Result<std::unique_ptr<UcxOutbox>> make(size_t row_bytes,
+                                                   size_t num_rows_max,
+                                                   size_t tail_bytes);
 
     // Bytes of the largest publication.
     static constexpr uint64_t bytes_max(uint64_t row_bytes,
@@ -39,20 +44,28 @@ class UcxOutbox {
     // What was added is kept from here on, with these words of the header and this tail.
     // REQUIRES: at most tail_bytes; nothing is kept.
     UcxMessage& seal(const UcxHeader& header, std::span<const std::byte> tail = {});
-    // What is kept, for another connection; null if nothing is. Allocates if its bytes are still
-    // with UCX.
+    // What is kept, for another connection; null if nothing is. Where its bytes are still with UCX,
+    // it is a copy in another place: see release().
     UcxMessage* kept_for_another_send();
     // The tail of what is kept. REQUIRES: something is.
     std::span<const std::byte> kept_tail() const;
     // The peer is done with what is kept, if anything is: nothing is from here on. Call it before
-    // whoever puts the next rows can know that. Allocates, once, if the bytes are still with UCX:
-    // where they went by a connection that broke, or where UCX tells of a send later than the
-    // peer's answer comes (rc).
+    // whoever puts the next rows can know that. The next rows get another place if the bytes are
+    // still with UCX: where they went by a connection that broke, or where UCX tells of a send
+    // later than the peer's answer comes (rc). It is one that UCX has let go of, and only where
+    // there is none it is allocated; without memory for it, the process aborts.
     void release();
 
   private:
-    std::unique_ptr<UcxMessage> make_message() const;
-    void replace_message();
+    // A message, and the bytes that it borrows.
+    struct Place {
+        UcxMessage message;
+        UcxMemory bytes;
+    };
+
+    UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes);
+    Result<std::unique_ptr<Place>> make_place() const;
+    void replace_place();
 
     size_t record_bytes() const { return sizeof(UcxRecord) + row_bytes_; }
 
@@ -61,10 +74,10 @@ class UcxOutbox {
     size_t tail_bytes_;
     // Relaxed: rows get their places from it; publishing comes after all of them.
     std::atomic<uint32_t> num_rows_{0};
-    std::unique_ptr<UcxMessage> message_;
+    std::unique_ptr<Place> place_;
     bool is_kept_ = false;
     // What UCX had not let go of when it was replaced; for ever, if it could not close the path.
-    std::vector<std::unique_ptr<UcxMessage>> buried_;
+    std::vector<std::unique_ptr<Place>> buried_;
 };
 
 // The ids of a descriptor from its tail: what was left out is masked. REQUIRES: as many whole ids

@@ -35,8 +35,9 @@ auto UcxReturn::make_memory(const WindowLayout& layout) -> Result<Memory> {
     format_ffn_window(layout, memory.window.get());
     AFD_ASSIGN(memory.words, UcxReturnRounds::make_words(geometry));
     for (uint64_t i = 0; i < uint64_t{geometry.num_sessions} * geometry.num_micro_batches; ++i) {
-        memory.outboxes.push_back(std::make_unique<UcxOutbox>(
-            geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch(), 0));
+        AFD_ASSIGN(
+            memory.outboxes.emplace_back(),
+            UcxOutbox::make(geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch(), 0));
     }
     return memory;
 }

@@ -9,6 +9,12 @@
 #include <span>
 #include <vector>
 
+#if defined(__has_feature)
+#define AFD_HAS_FEATURE(name) __has_feature(name)
+#else
+#define AFD_HAS_FEATURE(name) 0
+#endif
+
 namespace afd::schedule {
 namespace {
 
@@ -27,13 +33,14 @@ void add(UcxOutbox& outbox, uint32_t slot, int value) {
 }
 
 std::byte first_byte(const UcxMessage& message) {
-    return message.payload[sizeof(UcxRecord)];
+    return message.data()[sizeof(UcxRecord)];
 }
 
 // Goal: a lane's publications are written in one place, which is all the memory that the lane has
 // in one direction. Oracle: the address, over rounds that the peer has let go of.
 TEST(UcxOutbox, WritesOneRoundBehindTheOtherInTheSamePlace) {
-    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
+    const auto made = UcxOutbox::make(kOutboxRowBytes, 2, sizeof(int32_t));
+    UcxOutbox& outbox = *made.value();
     const std::byte* place = nullptr;
     for (int32_t round = 1; round <= 3; ++round) {
         add(outbox, 0, round);
@@ -48,7 +55,8 @@ TEST(UcxOutbox, WritesOneRoundBehindTheOtherInTheSamePlace) {
 }
 
 TEST(UcxOutbox, KeepsARoundUntilItIsReleased) {
-    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
+    const auto made = UcxOutbox::make(kOutboxRowBytes, 2, sizeof(int32_t));
+    UcxOutbox& outbox = *made.value();
     EXPECT_EQ(outbox.kept_for_another_send(), nullptr) << "nothing was published";
     add(outbox, 1, 7);
     const std::array<int32_t, 1> tail = {5};
@@ -69,7 +77,8 @@ TEST(UcxOutbox, KeepsARoundUntilItIsReleased) {
 // again. Method: rounds that are released, and one that is sent again, while their messages have
 // not left. Oracle: the bytes of each, and how many places there are.
 TEST(UcxOutbox, LeavesWhatIsOnItsWayAlone) {
-    UcxOutbox outbox(kOutboxRowBytes, 2, sizeof(int32_t));
+    const auto made = UcxOutbox::make(kOutboxRowBytes, 2, sizeof(int32_t));
+    UcxOutbox& outbox = *made.value();
     add(outbox, 0, 1);
     UcxMessage& first = outbox.seal(header_of(1));
     first.num_in_flight = 1;
@@ -96,6 +105,19 @@ TEST(UcxOutbox, LeavesWhatIsOnItsWayAlone) {
     EXPECT_EQ(&outbox.seal(header_of(3)), &first) << "one that is free serves again";
     EXPECT_EQ(first_byte(second), std::byte{2});
 }
+
+// The sanitizers' allocators end the process instead.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+
+TEST(UcxOutbox, WithoutMemoryIsAnError) {
+    constexpr size_t kMoreThanAnAddressSpace = size_t{1} << 60;
+    const auto made = UcxOutbox::make(kMoreThanAnAddressSpace, 1, 0);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, Code::kResourceExhausted);
+}
+
+#endif
 
 }  // namespace
 }  // namespace afd::schedule
