@@ -38,10 +38,15 @@ std::optional<uint64_t> number_of(const std::string& path, const std::string& wa
 
 // Clean file pages go at once, dirty ones once they are written. What is locked, or a tmpfs's, is
 // on other lists. `prefix`: version 1 has sums over the groups below beside a group's own.
-uint64_t reclaimable_bytes(const std::string& directory, const char* prefix) {
+uint64_t reclaimable_bytes(const std::string& directory, const std::string& prefix) {
+    // The file is read once: the kernel sums up the whole group for each reading.
+    std::ifstream file(directory + "/memory.stat");
     uint64_t sum_bytes = 0;
-    for (const char* list : {"inactive_file", "active_file", "slab_reclaimable"}) {
-        sum_bytes += number_of(directory + "/memory.stat", prefix + std::string(list)).value_or(0);
+    std::string name;
+    for (uint64_t number = 0; file >> name >> number;) {
+        for (const char* list : {"inactive_file", "active_file", "slab_reclaimable"}) {
+            if (name == prefix + list) sum_bytes += number;
+        }
     }
     return sum_bytes;
 }
