@@ -201,8 +201,9 @@ void ReadyScan::refuse_round(uint32_t session, uint32_t micro_batch, int32_t rou
     }
     acknowledge(session, micro_batch, round, has_offers ? refused_mark(round) : round);
     // Behind the acknowledgement: who dies in between finds the round open and refuses it again.
-    // Kept, the count would meet the round that gets this number next, where numbers begin anew
-    // because both processes did (over UCX).
+    // Over UCX it is only sent by now: lost with this process, it leaves a round that is counted
+    // from the beginning. Kept, the count would meet the round that gets this number next, since
+    // numbers begin anew there when both processes do.
     executions_.end(lane(session, micro_batch));
 }
 
