@@ -5,15 +5,18 @@
  *
  * Memory is private to a process: what others put into it comes in messages that it stores itself.
  * Messages travel on connections that the session's process opens. They arrive in the order of
- * their connection, as late as they like, also after it was given up, or never if it broke. Either
- * process is replaced at any time by one with blank memory, and the old one goes on: it was thought
- * dead behind a partition. With GIVES a session may give the slot of an open round to another rank.
+ * their connection, as late as they like, also after it was given up, or never if it broke; but
+ * descriptors and results, which may be long, also come behind what left later. Either process is
+ * replaced at any time by one with blank memory, and the old one goes on: it was thought dead behind
+ * a partition. With GIVES a session may give the slot of an open round to another rank.
  *
  * Claims. A session accepts no result but that of its own row. Nothing is stored into a row that is
- * being read. When nothing can happen any more, the process that has the session's place has ended
- * all its rounds; and every run is finite. Each of these names leaves out a rule, and is refuted:
+ * being read, and nothing comes that its receiver would end the connection for. When nothing can
+ * happen any more, the process that has the session's place has ended all its rounds; and every run
+ * is finite. Each of these names leaves out a rule, and is refuted:
  *   NO_EPOCH NO_CONNECTION FORGETS_EPOCH   R13
  *   FLAG_FIRST STORES_AGAIN                R14
+ *   NO_COUNT NO_RESULT_COUNT COUNTS_ON     R14
  *   NO_RESEND NO_KEEP                      R15
  *   NO_FENCE STORES_ADOPTED NO_TAKEOVER    R16
  */
@@ -42,11 +45,12 @@
 #define NUMBERS 4 /* Round numbers: 1 ... NUMBERS, then 1. */
 #define NONE 255
 
-/* hello: the session's epoch; welcome: flag, acknowledged; descriptor and results: round, row. */
+/* hello: the session's epoch; welcome: flag, acknowledged; descriptor and results: round, row, and
+ * which publication of the lane it is. */
 mtype = { nothing, hello, welcome, descriptor, results };
 
-chan up[CONNECTIONS] = [2] of { mtype, byte, byte };
-chan down[CONNECTIONS] = [2] of { mtype, byte, byte };
+chan up[CONNECTIONS] = [2] of { mtype, byte, byte, byte };
+chan down[CONNECTIONS] = [2] of { mtype, byte, byte, byte };
 bool broken[CONNECTIONS];
 byte from[CONNECTIONS]; /* The epoch of the session's process that opened it. */
 byte to[CONNECTIONS];   /* The process of the rank that it leads to. */
@@ -59,7 +63,16 @@ byte rounds_done[SESSION_LIVES + 1];
 
 #define TAKE(may, channel, end, me, i) \
     (may && i < num_connections && end[i] == me && nempty(channel[i])) -> \
-    channel[i]?what(x, y); c = i
+    channel[i]?what(x, y, n); c = i
+
+/* The second message comes before the first, which may be long. Hello and welcome are short. */
+#define OVERTAKE(channel) \
+    if \
+    :: true \
+    :: (what == descriptor || what == results) && nempty(channel[c]) -> \
+        channel[c]!what(x, y, n); \
+        channel[c]?what(x, y, n) \
+    fi
 
 /* R4, of one rank: nothing of this process's own is open there. What it knows of a predecessor's
  * round, or of one that it gave away, holds back only what would be stored to that rank. */
@@ -75,10 +88,16 @@ byte rounds_done[SESSION_LIVES + 1];
 #define ALL_OWE_NOTHING OWES_NOTHING(0)
 #endif
 
+#ifdef NO_RESULT_COUNT
+#define IS_NEWS(n, taken) true
+#else
+#define IS_NEWS(n, taken) (n > taken)
+#endif
+
 /* What is sent on a broken connection is lost. */
-#define SEND(channel, i, kind, a, b) \
+#define SEND(channel, i, kind, a, b, number) \
     if \
-    :: i != NONE && !broken[i] -> channel[i]!kind(a, b) \
+    :: i != NONE && !broken[i] -> assert(nfull(channel[i])); channel[i]!kind(a, b, number) \
     :: else \
     fi
 
@@ -87,9 +106,10 @@ proctype rank_process(byte me; byte epoch_seen) {
     byte kept;           /* The results of the round acknowledged last. */
     byte current = NONE; /* The connection. */
     byte executed;       /* The row as it was when the execution began. */
+    byte sent, taken;    /* Publications of the lane; taken: the last one on this connection. */
     bool is_executing, is_storing;
     mtype what = nothing;
-    byte x, y, c;
+    byte x, y, n, c;
 end_rank:
     do
     :: atomic { if
@@ -110,6 +130,7 @@ end_rank:
         :: TAKE(!is_storing, up, to, me, 5)
 #endif
         fi;
+        OVERTAKE(up);
         if
         :: what == hello ->
             if
@@ -120,7 +141,10 @@ end_rank:
 #endif
                 epoch_seen = x;
                 current = c;
-                SEND(down, c, welcome, flag, acknowledged)
+#ifndef COUNTS_ON
+                taken = 0;
+#endif
+                SEND(down, c, welcome, flag, acknowledged, 0)
 #ifndef NO_EPOCH
             :: else
 #endif
@@ -134,13 +158,22 @@ end_rank:
             :: c == current && flag == x ->
                 if
 #ifndef NO_KEEP
-                :: acknowledged == x -> SEND(down, current, results, x, kept)
+                :: acknowledged == x -> SEND(down, current, results, x, kept, sent)
 #endif
                 :: else
                 fi
 #endif
+#ifndef NO_COUNT
+            /* It was sent again, and later ones say that it is over. */
+            :: c == current && flag != x && n <= taken
+#endif
             :: else ->
+#ifdef STORES_AGAIN
                 assert(!is_executing);
+#else
+                assert(flag == acknowledged); /* R4 */
+#endif
+                taken = n;
                 is_storing = true;
 #ifdef FLAG_FIRST
                 flag = x
@@ -150,20 +183,21 @@ end_rank:
             fi
         fi;
         if
-        :: !is_storing -> what = nothing; x = 0; y = 0; c = 0
+        :: !is_storing -> what = nothing; x = 0; y = 0; n = 0; c = 0
         :: else
         fi }
     :: atomic { is_storing ->
         row = y;
         flag = x;
-        is_storing = false; what = nothing; x = 0; y = 0; c = 0 }
+        is_storing = false; what = nothing; x = 0; y = 0; n = 0; c = 0 }
     :: atomic { !is_executing && flag != acknowledged -> executed = row; is_executing = true }
     :: atomic { is_executing ->
         assert(executed == row);
         kept = row;
         acknowledged = flag;
         is_executing = false; executed = 0;
-        SEND(down, current, results, acknowledged, kept) }
+        sent++;
+        SEND(down, current, results, acknowledged, kept, sent) }
     od
 }
 
@@ -171,13 +205,16 @@ proctype session_process(byte me) {
     byte current[RANKS];      /* The connection to a rank. */
     byte published[RANKS];    /* The flag that stands there, or will. */
     byte acknowledged[RANKS]; /* As far as it has arrived. */
+    byte sent[RANKS];         /* Publications. */
+    byte taken[RANKS];        /* The last of the rank's on this connection. */
+    bool is_open[RANKS];      /* The welcome of the connection came. */
     bool is_known[RANKS];     /* Both words are meant: a welcome came since. */
     bool is_wanted[RANKS];    /* The round published is this process's own, and not given away. */
     byte result_flag, result_row;
     byte round, row, num_rows;
     bool is_waiting, has_given;
     mtype what = nothing;
-    byte x, y, c, r;
+    byte x, y, n, c, r;
     d_step {
         for (r : 0 .. RANKS - 1) { current[r] = NONE }
         r = 0
@@ -211,6 +248,7 @@ end_session:
         :: TAKE(true, down, from, me, 5)
 #endif
         fi;
+        OVERTAKE(down);
         goto arrived }
     :: atomic { !is_waiting && num_rows < ROUNDS && MAY_STORE(0) && ALL_OWE_NOTHING ->
         r = 0; goto publish }
@@ -233,6 +271,7 @@ end_session:
         acknowledged[0] = NONE; is_wanted[0] = true;
 #else
         is_known[0] = false; published[0] = 0; acknowledged[0] = 0; current[0] = NONE;
+        is_open[0] = false;
 #endif
         num_rows--; r = 1; goto publish }
 #endif
@@ -246,7 +285,11 @@ connect:
         to[c] = address[r];
         num_connections++;
         current[r] = c;
-        up[c]!hello(me, 0);
+        is_open[r] = false;
+#ifndef COUNTS_ON
+        taken[r] = 0;
+#endif
+        up[c]!hello(me, 0, 0);
         c = 0; r = 0;
         goto end_session
     }
@@ -266,7 +309,11 @@ publish:
         published[r] = round;
         is_wanted[r] = true;
         is_waiting = true;
-        SEND(up, current[r], descriptor, round, row);
+        sent[r]++;
+        if
+        :: is_open[r] -> SEND(up, current[r], descriptor, round, row, sent[r])
+        :: else
+        fi;
         r = 0;
         goto end_session
     }
@@ -286,6 +333,10 @@ arrived:
 #endif
         :: else ->
             if
+            :: what == welcome -> is_open[r] = true
+            :: else
+            fi;
+            if
             :: what == welcome && (!is_known[r] || !is_wanted[r]) ->
                 /* A predecessor's round, or one that was given away: let it end (R10). */
                 published[r] = x; acknowledged[r] = y;
@@ -294,14 +345,16 @@ arrived:
 #ifndef NO_RESEND
                 if
                 :: published[r] != acknowledged[r] ->
-                    SEND(up, c, descriptor, published[r], row)
+                    SEND(up, c, descriptor, published[r], row, sent[r])
                 :: else
                 fi
 #else
                 skip
 #endif
-            :: what == results && is_known[r] && published[r] == x && acknowledged[r] != x ->
+            :: what == results && is_open[r] && IS_NEWS(n, taken[r]) && acknowledged[r] != x ->
+                assert(published[r] == x);
                 acknowledged[r] = x;
+                taken[r] = n;
                 if
 #ifdef STORES_ADOPTED
                 :: true
@@ -314,7 +367,7 @@ arrived:
             :: else
             fi
         fi;
-        what = nothing; x = 0; y = 0; c = 0; r = 0;
+        what = nothing; x = 0; y = 0; n = 0; c = 0; r = 0;
         goto end_session
     }
 }
