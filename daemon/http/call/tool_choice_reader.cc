@@ -16,7 +16,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Whether it says what it is by what it leads to, beside which a grammar takes no type.
+// Whether it says what it is by what it leads to. A grammar takes no type beside that, and looks
+// whether all of it are objects.
 bool leads_elsewhere(const OrderedJson& schema) {
     const auto has = [&](const char* key) { return schema.contains(key); };
     return has("$ref") || has("anyOf") || has("oneOf") || has("allOf");
@@ -34,7 +35,11 @@ ApiResult<std::string> parameters_of(const OrderedJson& function, const std::str
     if (!schema.is_object() || schema.value("type", OrderedJson("object")) != "object") {
         return bad_field(path, path + " must be a JSON Schema of an object");
     }
-    if (!leads_elsewhere(schema)) schema["type"] = "object";
+    if (leads_elsewhere(schema)) {
+        schema.erase("type");
+    } else {
+        schema["type"] = "object";
+    }
     return model::compact_text(schema);
 }
 

@@ -236,12 +236,14 @@ TEST_F(ChatCallTest, ArgumentsOfAForcedCallAreAnObjectWhateverLeadsToIt) {
           R"({"anyOf":[{"type":"object"},{"properties":{"a":true}}]})",
           R"({"oneOf":[{"type":"object","properties":{"a":{"const":"x"}},"required":["a"]},)"
           R"({"type":"object","properties":{"a":{"const":"y"}},"required":["a"]}]})",
-          R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})"}) {
+          R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})",
+          R"({"type":"object","anyOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})"}) {
         read(with_parameters(parameters));
     }
     for (const char* parameters : {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}})",
                                    R"({"anyOf":[{"type":"object"},{"type":"null"}]})",
                                    R"({"oneOf":[{"type":"object"},{"type":"null"}]})",
+                                   R"({"type":"object","anyOf":[{"type":"null"}]})",
                                    R"({"allOf":[{"type":["object","null"]}]})"}) {
         const ApiError error = refusal(with_parameters(parameters));
         EXPECT_EQ(error.status, 400) << parameters;
