@@ -36,9 +36,9 @@ schedule::ExpertPlacement placement_of(const std::vector<schedule::LayerExperts>
     return placement;
 }
 
-Result<schedule::ExpertPlacement> read(const control::ExpertTable& table,
-                                       const std::vector<schedule::LayerExperts>& layers,
-                                       SessionRange sessions) {
+Result<schedule::ExpertPlacement> read_table(const control::ExpertTable& table,
+                                             const std::vector<schedule::LayerExperts>& layers,
+                                             SessionRange sessions) {
     control::Welcome welcome;
     *welcome.mutable_experts() = table;
     return daemon::placement_of(welcome, layers, kRanks, sessions);
@@ -47,7 +47,7 @@ Result<schedule::ExpertPlacement> read(const control::ExpertTable& table,
 schedule::ExpertPlacement told(const control::ExpertTable& table,
                                const std::vector<schedule::LayerExperts>& layers,
                                SessionRange sessions) {
-    auto placement = read(table, layers, sessions);
+    auto placement = read_table(table, layers, sessions);
     EXPECT_TRUE(placement.ok()) << placement.error().message;
     return std::move(placement).value();
 }
@@ -82,7 +82,7 @@ TEST(ExpertTable, WithoutAllChoicesThatTheWorkerFollowsIsRefused) {
     const std::vector<schedule::LayerExperts> layers = {{4, 0}};
     const schedule::ExpertPlacement placement = placement_of(layers, 3);
     const auto refuses = [&](const control::ExpertTable& table, SessionRange sessions) {
-        const auto placed = read(table, layers, sessions);
+        const auto placed = read_table(table, layers, sessions);
         return !placed.ok() && placed.error().code == Code::kDataLoss;
     };
     control::ExpertTable one =
