@@ -178,7 +178,7 @@ class Runs(unittest.TestCase):
     def test_repetitions_have_a_limit(self):
         done = self.run_it({"expert_num": 4}, "--repeat", "1000001")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--repeat = 1000001: must be from ", done.stderr)
+        self.assertIn("--repeat: '1000001' must be a whole number from 0 to ", done.stderr)
         self.assertFalse((self.folder / "out.safetensors").exists())
 
     def test_memory_has_a_limit(self):

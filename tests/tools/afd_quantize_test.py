@@ -81,7 +81,7 @@ class RefusedAtOnce(unittest.TestCase):
     def test_more_threads_than_any_system_gives(self) -> None:
         for threads in ("1025", "1000000"):
             with self.subTest(threads=threads):
-                self.assert_refused(f"--threads = {threads}: must be from 0 to 1024 "
+                self.assert_refused(f"--threads: '{threads}' must be a whole number from 0 to 1024 "
                                     "(see afd-quantize --help)",
                                     "--experts", "int8", "--threads", threads,
                                     "--out", self.folder / "out", code=2)

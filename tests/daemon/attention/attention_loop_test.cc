@@ -390,25 +390,27 @@ TEST(AttentionLoop, TheYoungestGivesWayAndGoesOnTheSame) {
     EXPECT_EQ(harness.request(kYoungest).tokens, expected_tokens(kYoungest, kPrompt, kLong));
 }
 
-// Goal: whoever gets the blocks of one that gave way goes on at once. Method: two that fill the
-// cache, so that nothing else is in flight. Oracle: the loop found something to do all the time.
+// Goal: whoever gets the blocks of one that gave way goes on at once. Method: four that all come to
+// need a fifth block in the same turn, so that nothing is in flight; they are admitted behind one
+// that waits, to go in step. Oracle: at no call has the loop waited since they began.
 TEST(AttentionLoop, BlocksThatAreGivenAwayAreUsedAtOnce) {
-    constexpr uint32_t kPrompt = 3;
-    constexpr uint32_t kLong = 600;
-    LoopHarness harness({any_rows(FakeLane::kAll)}, {}, 0, 2048);
-    harness.admit(1, kPrompt, kLong, false, kPrompt);
-    harness.admit(2, kPrompt, kLong, false, kPrompt);
-    ASSERT_TRUE(harness.until(
-        [&] { return !harness.request(1).tokens.empty() && !harness.request(2).tokens.empty(); }));
-    const uint64_t num_waits = harness.num_waits();
-    ASSERT_TRUE(harness.until_over(2));
-    EXPECT_TRUE(harness.request(2).gave_way);
-    const size_t num_tokens = harness.request(1).tokens.size();
-    ASSERT_LT(num_tokens + 20, kLong);
-    ASSERT_TRUE(harness.until([&] { return harness.request(1).tokens.size() > num_tokens + 20; }));
-    EXPECT_EQ(harness.num_waits(), num_waits);
-    ASSERT_TRUE(harness.until_over(1));
-    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, kPrompt, kLong));
+    constexpr uint32_t kLong = 300;
+    constexpr uint64_t kYoungest = 4;
+    LoopHarness* loop = nullptr;
+    std::vector<uint64_t> num_waits;
+    FakeLane::Settings settings = any_rows(0);
+    settings.on_start = [&] { num_waits.push_back(loop->num_waits()); };
+    LoopHarness harness({settings}, {}, 0, 2048);
+    loop = &harness;
+    harness.admit(9, 1, 1);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    for (uint64_t id = 1; id <= kYoungest; ++id) harness.admit(id, 1, kLong, false, 1);
+    ASSERT_TRUE(harness.until_quiet());
+    harness.lane(0).answer(FakeLane::kAll);
+    for (uint64_t id = 1; id <= kYoungest; ++id) ASSERT_TRUE(harness.until_over(id)) << id;
+    EXPECT_TRUE(harness.request(kYoungest).gave_way);
+    EXPECT_EQ(harness.request(1).tokens, expected_tokens(1, 1, kLong));
+    EXPECT_EQ(num_waits.at(1), num_waits.back());
 }
 
 }  // namespace

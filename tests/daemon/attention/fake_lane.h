@@ -8,6 +8,7 @@
 // test's.
 
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -24,6 +25,7 @@ class FakeLane final : public ExpertLane {
         int32_t num_answered = 0;   // Calls that are answered before they are made.
         int32_t refused_call = 0;   // From 1 on; 0: none. Refused when it is answered.
         int32_t poisoned_call = 0;  // Likewise; its routing weights come back not finite.
+        std::function<void()> on_start = [] {};  // Called by the loop's thread.
     };
     static constexpr int32_t kAll = 1 << 30;
 
@@ -59,6 +61,7 @@ class FakeLane final : public ExpertLane {
         input_ = input;
         out_ = out;
         is_open_ = true;
+        settings_.on_start();
         schedule::publish_release(started_, calls() + 1);
         return {};
     }

@@ -11,6 +11,7 @@ using testing::HasSubstr;
 
 Config leader(const std::string& listen, const std::string& ucx_host) {
     Config config;
+    config.ffn_workers = 1;
     config.ffn_hosts = "local,b";
     config.cluster_listen = listen;
     config.ucx_host = ucx_host;
