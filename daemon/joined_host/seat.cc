@@ -183,13 +183,17 @@ void Seat::on_worker(int events) {
         balance();
         return;
     }
-    // Usually it is ending, and its end is about to be seen.
     watcher_->watch(0);
     const Result<>& bad = taken.ok() ? read : taken;
-    if (!taken.ok() || read.error().code == Code::kDataLoss) {
-        log::error("{}: {}", name_, bad.error().message);
+    const bool is_broken = !taken.ok() || read.error().code == Code::kDataLoss;
+    if (is_broken) log::error("{}: {}", name_, bad.error().message);
+    if (process_ == nullptr) return;
+    // Usually one without a connection is ending, and its end is about to be seen.
+    if (is_broken) {
+        process_->kill();
+    } else if (!is_ending_) {
+        process_->end_disconnected();
     }
-    if (process_ != nullptr && (!taken.ok() || !is_ending_)) process_->kill();
 }
 
 Result<> Seat::take_from_worker() {

@@ -10,7 +10,6 @@
 #include <cstring>
 
 #include "daemon/worker/worker_control.h"
-#include "schedule/shared_memory/oom_watch.h"
 
 namespace afd::daemon {
 
@@ -40,13 +39,22 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     const std::string& executable,
     const std::vector<std::string>& arguments,
     OnGone on_gone) {
-    std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
-    // One for all children: a count that rises is the end of one of them.
     static schedule::OomWatch oom_watch;
-    const auto judge = [self = process.get(), on_gone = std::move(on_gone)](ProcessEnd end) {
-        end.is_out_of_memory = end.signal == SIGKILL && !self->was_killed_ && oom_watch.take();
-        on_gone(end);
-    };
+    return spawn(loop, executable, arguments, std::move(on_gone), oom_watch);
+}
+
+Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
+    EventLoop& loop,
+    const std::string& executable,
+    const std::vector<std::string>& arguments,
+    OnGone on_gone,
+    schedule::OomWatch& oom_watch) {
+    std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
+    const auto judge =
+        [self = process.get(), on_gone = std::move(on_gone), &oom_watch](ProcessEnd end) {
+            end.is_out_of_memory = end.signal == SIGKILL && !self->was_killed_ && oom_watch.take();
+            on_gone(end);
+        };
     AFD_ASSIGN(
         process->child_,
         ChildProcess::start(loop, {.executable = executable, .arguments = arguments}, judge));
@@ -78,6 +86,10 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::adopt(EventLoop& loop,
 
 void WorkerProcess::kill() {
     was_killed_ = true;
+    end_disconnected();
+}
+
+void WorkerProcess::end_disconnected() {
     if (child_ != nullptr) {
         child_->kill();
     } else {

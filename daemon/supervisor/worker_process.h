@@ -13,6 +13,7 @@
 #include "daemon/loop/process_end.h"
 #include "daemon/loop/unique_fd.h"
 #include "proto/status.h"
+#include "schedule/shared_memory/oom_watch.h"
 
 namespace afd::daemon {
 
@@ -21,7 +22,15 @@ class WorkerProcess {
     // It may destroy the WorkerProcess.
     using OnGone = ChildProcess::OnGone;
 
-    // As a child of afdd. Errors: those of ChildProcess::start().
+    // As a child of afdd. `oom_watch` outlives it, and tells why a SIGKILL came that is not of
+    // kill(). Errors: those of ChildProcess::start().
+    static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
+                                                        const std::string& executable,
+                                                        const std::vector<std::string>& arguments,
+                                                        OnGone on_gone,
+                                                        schedule::OomWatch& oom_watch);
+    // With the watch of this process's group: one for all children, for a count that rises is the
+    // end of one of them.
     static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
                                                         const std::string& executable,
                                                         const std::vector<std::string>& arguments,
@@ -39,13 +48,15 @@ class WorkerProcess {
 
     // Sends SIGKILL; on_gone follows.
     void kill();
+    // Likewise, to one that has closed its connection: usually it is ending, of what its end says.
+    void end_disconnected();
 
   private:
     explicit WorkerProcess(OnGone on_gone) : on_gone_(std::move(on_gone)) {}
 
     OnGone on_gone_;  // Of one that was adopted.
     int pid_ = 0;
-    bool was_killed_ = false;              // By kill(), and not for the kernel's want of memory.
+    bool was_killed_ = false;              // By kill().
     std::unique_ptr<ChildProcess> child_;  // Spawned.
     UniqueFd pidfd_;                       // Adopted.
     std::unique_ptr<FdWatcher> watcher_;

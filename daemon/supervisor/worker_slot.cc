@@ -164,7 +164,7 @@ Result<> WorkerSlot::send(const control::SupervisorMessage& message, std::vector
 // Usually it is ending, and its end is about to be seen. If it lives on without its socket it can
 // never serve again. One that was to end may take a moment: a timer watches it.
 void WorkerSlot::on_closed() {
-    if (process_ != nullptr && !shutting_down_ && !halted_) process_->kill();
+    if (process_ != nullptr && !shutting_down_ && !halted_) process_->end_disconnected();
 }
 
 void WorkerSlot::take_message(const control::WorkerMessage& message) {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the end of a worker's process is said to be.
+
+#include "daemon/supervisor/worker_process.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "tests/daemon/loop_helper.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::daemon {
+namespace {
+
+// Goal: a SIGKILL is the kernel's where its count of them has risen, and afdd is none of those who
+// sent it. Method: a process that sleeps, in a control group whose count rises by one; its
+// connection closes in front of its end, as the kernel does it. Oracle: what its end says.
+class WorkerProcessTest : public testing::Test {
+  protected:
+    WorkerProcessTest() {
+        std::filesystem::create_directory(directory_.path("pod"));
+        count_kills(3);
+        oom_watch_.emplace(directory_.path(),
+                           schedule::ControlGroups{.unified = "/pod", .memory = "", .cpu = ""});
+    }
+
+    void count_kills(int count) {
+        directory_.write("pod/memory.events", "oom_kill " + std::to_string(count) + "\n");
+    }
+
+    ProcessEnd end_by(const std::function<void(WorkerProcess&)>& kill) {
+        std::optional<ProcessEnd> heard;
+        const auto process = WorkerProcess::spawn(
+            loop_, "sleep", {"60"}, [&](const ProcessEnd& end) { heard = end; }, *oom_watch_);
+        EXPECT_TRUE(process.ok());
+        if (!process.ok()) return {};
+        kill(*process.value());
+        EXPECT_TRUE(run_until(loop_, [&] { return heard.has_value(); }));
+        return heard.value_or(ProcessEnd());
+    }
+
+    test::TemporaryDirectory directory_;
+    std::optional<schedule::OomWatch> oom_watch_;
+    EventLoop loop_;
+};
+
+TEST_F(WorkerProcessTest, WhomTheKernelEndsLacksMemoryThoughItsConnectionClosesFirst) {
+    const ProcessEnd end = end_by([&](WorkerProcess& process) {
+        count_kills(4);
+        process.end_disconnected();
+    });
+    EXPECT_EQ(end.signal, SIGKILL);
+    EXPECT_TRUE(end.is_out_of_memory);
+}
+
+TEST_F(WorkerProcessTest, WhomAfddKillsDoesNotLackMemory) {
+    const auto kill = [](WorkerProcess& process) { process.kill(); };
+    count_kills(4);
+    EXPECT_FALSE(end_by(kill).is_out_of_memory) << "the count is somebody else's";
+    const ProcessEnd end = end_by([](WorkerProcess& process) { process.end_disconnected(); });
+    EXPECT_TRUE(end.is_out_of_memory) << "whose it still is";
+}
+
+TEST_F(WorkerProcessTest, WhomSomebodyKillsDoesNotLackMemory) {
+    const ProcessEnd end = end_by([](WorkerProcess& process) { ::kill(process.pid(), SIGKILL); });
+    EXPECT_EQ(end.signal, SIGKILL);
+    EXPECT_FALSE(end.is_out_of_memory);
+}
+
+}  // namespace
+}  // namespace afd::daemon
