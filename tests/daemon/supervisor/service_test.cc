@@ -119,7 +119,7 @@ TEST_F(ServiceTest, WithReplicasOfALostRankItServesDegraded) {
 // at once, while its host is away, and the host comes back. Oracle: the state, before the worker
 // has lived for kSettleMs.
 TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
-    start_and_lose_host_b();
+    ASSERT_NO_FATAL_FAILURE(start_and_lose_host_b());
     ASSERT_TRUE(wait_for_service("failed"));
     EXPECT_EQ(status().reason(), "ffn worker 0 waits for host 'b' to join");
     EXPECT_EQ(worker("ffn", 0).state(), "no host");
@@ -135,7 +135,7 @@ TEST_F(ServiceTest, AWorkerWhoseHostIsBackServesAtOnce) {
 TEST_F(ServiceTest, AWorkerWhoseHostIsBackIsSaidToStart) {
     const ScopedVariable waits("AFD_FAKE_WAIT", "1");
     config_.attention_workers = 1;
-    start_and_lose_host_b();
+    ASSERT_NO_FATAL_FAILURE(start_and_lose_host_b());
     ASSERT_TRUE(wait_for_service("failed"));
     const std::string file = directory_.path("may-be-ready");
     const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());

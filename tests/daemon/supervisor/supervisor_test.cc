@@ -283,7 +283,7 @@ TEST_F(SupervisorTest, AWaitForADeadWorkerSaysThatItIsDead) {
 TEST_F(SupervisorTest, AWaitForAWorkerWhoseHostIsAwayNamesTheHost) {
     const ScopedVariable waits("AFD_FAKE_WAIT", "1");
     config_.attention_workers = 1;
-    start_and_lose_host_b();
+    ASSERT_NO_FATAL_FAILURE(start_and_lose_host_b());
     EXPECT_TRUE(reports("attention", 0, "it waits; the peer is away: its host b has not joined"));
 }
 
