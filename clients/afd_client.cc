@@ -199,7 +199,7 @@ Result<> Client::send_cancel(uint64_t target) {
 Result<> Client::cancel(Hearing& hearing) {
     hearing.is_cancelled = true;
     hearing.cancellation = nullptr;
-    hearing.deadline = std::min(hearing.deadline, deadline_after(kCancelTimeout));
+    hearing.deadline = deadline_after(kCancelTimeout);
     return send_cancel(hearing.request_id);
 }
 

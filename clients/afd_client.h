@@ -74,8 +74,9 @@ class Client {
     // Runs `request` to its end. A cancelled generation is a result with reason CANCELLED and the
     // tokens that came before.
     // Errors: what afdd reports for the request; kDeadlineExceeded after `timeout` (the request is
-    // cancelled, the client stays usable); kUnavailable or kDataLoss if the connection broke, or
-    // afdd gives no sign of life (the client is then useless).
+    // cancelled, the client stays usable), or if afdd does not end within 5 s what `cancellation`
+    // stopped; kUnavailable or kDataLoss if the connection broke, or afdd gives no sign of life
+    // (the client is then useless).
     Result<Generation> generate(const Generate& request,
                                 const OnChunk& on_chunk = nullptr,
                                 const Cancellation* cancellation = nullptr,

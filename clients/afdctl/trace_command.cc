@@ -5,6 +5,7 @@
 
 #include "clients/afdctl/command.h"
 #include "clients/afdctl/trace_file.h"
+#include "clients/command_line.h"
 #include "clients/exit_code.h"
 
 namespace afd::client {
@@ -47,6 +48,7 @@ int run_trace(const CommonOptions& common, const TraceOptions& options) {
         file.discard();
     }
     if (!traced.ok()) {
+        if (!closed.ok()) print_error(closed.error());
         // The deadline is later than that at which afdd ends the trace.
         const bool is_reached =
             traced.error().code != Code::kDeadlineExceeded && !client->is_silent();
