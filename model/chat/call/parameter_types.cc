@@ -67,7 +67,7 @@ class KindsReader {
 
   private:
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
-        if (depth == 0 || !looks_.take(1 + schema.size())) return ParameterTypes::kAny;
+        if (!looks_.take(1 + schema.size()) || depth == 0) return ParameterTypes::kAny;
         uint32_t kinds = kinds_of_type(schema);
         kinds &= kinds_of_values(schema);
         kinds &= kinds_of_reference(schema, root, depth - 1);

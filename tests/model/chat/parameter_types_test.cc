@@ -134,33 +134,53 @@ TEST(ParameterTypes, ReferencesLeadWhereThoseOfSchemasLead) {
     EXPECT_EQ(kinds("#"), uint32_t{ParameterTypes::kAny});
 }
 
-// `{"anyOf": [...]}` of as many references to `name`.
-std::string choice_of(size_t num_choices, const std::string& name) {
+// `{key: [...]}` of as many references to `name`.
+std::string choice_of(const std::string& key, size_t num_choices, const std::string& name) {
     std::string choices;
     for (size_t i = 0; i < num_choices; ++i) {
         choices += (i == 0 ? "" : ",") + std::string(R"({"$ref":"#/$defs/)") + name + R"("})";
     }
-    return R"({"anyOf":[)" + choices + "]}";
+    return "{\"" + key + "\":[" + choices + "]}";
 }
 
-// Goal: alternatives that refer to each other cost what one may look at, not their product. Method:
-// 20 of themselves, 16 deep; and 30 to the power of 7, which all are strings. That they are read at
+// Of a parameter that 7 choices lead to a string, each of as many of the next.
+uint32_t kinds_of_chain(const std::string& key, size_t num_choices) {
+    std::string all;
+    for (int i = 0; i < 7; ++i) {
+        const std::string next = "A" + std::to_string(i + 1);
+        all += "\"A" + std::to_string(i) + "\":" + choice_of(key, num_choices, next) + ",";
+    }
+    const std::string rest = ",\"$defs\":{" + all + R"("A7":{"type":"string"}})";
+    return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at("f").at("a");
+}
+
+// Goal: choices that refer to each other cost what one may look at, not their product. Method: 20
+// of themselves, 16 deep; and 30 to the power of 7, which all are strings. That they are read at
 // all is the test: one at a time they take years.
 TEST(ParameterTypes, AlternativesOfAlternativesAreReadAtOnce) {
-    const std::string itself = R"(,"$defs":{"A":)" + choice_of(20, "A") + "}";
-    EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at("f").at("a"),
-              uint32_t{ParameterTypes::kAny});
-    const auto chain = [](size_t num_choices) {
-        std::string all;
-        for (int i = 0; i < 7; ++i) {
-            const std::string next = "A" + std::to_string(i + 1);
-            all += "\"A" + std::to_string(i) + "\":" + choice_of(num_choices, next) + ",";
-        }
-        const std::string rest = ",\"$defs\":{" + all + R"("A7":{"type":"string"}})";
-        return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at("f").at("a");
-    };
-    EXPECT_EQ(chain(3), uint32_t{ParameterTypes::kString});
-    EXPECT_EQ(chain(30), uint32_t{ParameterTypes::kAny});
+    for (const std::string key : {"anyOf", "oneOf", "allOf"}) {
+        const std::string itself = R"(,"$defs":{"A":)" + choice_of(key, 20, "A") + "}";
+        EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at("f").at("a"),
+                  uint32_t{ParameterTypes::kAny});
+        EXPECT_EQ(kinds_of_chain(key, 3), uint32_t{ParameterTypes::kString});
+        // What is beyond takes nothing from what all must be.
+        EXPECT_EQ(
+            kinds_of_chain(key, 30),
+            key == "allOf" ? uint32_t{ParameterTypes::kString} : uint32_t{ParameterTypes::kAny});
+    }
+}
+
+// Goal: what is too deep to be looked into is looked at, too. Method: parameters that are all of
+// themselves several times. Oracle: nothing of what one may look at is left for the one behind.
+TEST(ParameterTypes, ReferencesThatAreTooDeepCount) {
+    for (const size_t num_parts : {5, 8'000}) {
+        std::string all = R"({"$ref":"#"})";
+        for (size_t i = 1; i < num_parts; ++i) all += R"(,{"$ref":"#"})";
+        const auto types =
+            types_of(R"({"$ref":"#"},"b":{"type":"string"})", R"(,"allOf":[)" + all + "]");
+        EXPECT_EQ(types->kinds().at("f").at("a"), uint32_t{ParameterTypes::kAny});
+        EXPECT_EQ(types->kinds().at("f").at("b"), uint32_t{ParameterTypes::kAny});
+    }
 }
 
 // Goal: values count, too, or few looks were long ones. Method: an enum that is read once, and one
@@ -169,7 +189,7 @@ TEST(ParameterTypes, AlternativesOfOneLongEnumAreReadAtOnce) {
     std::string values = "1";
     for (int i = 0; i < 9'000; ++i) values += ",1";
     std::string rest =
-        R"(,"$defs":{"A":)" + choice_of(500, "B") + R"(,"B":{"enum":[)" + values + "]}}";
+        R"(,"$defs":{"A":)" + choice_of("anyOf", 500, "B") + R"(,"B":{"enum":[)" + values + "]}}";
     const auto types = types_of(R"({"$ref":"#/$defs/B"},"b":{"$ref":"#/$defs/A"})", rest);
     EXPECT_EQ(types->kinds().at("f").at("a"), uint32_t{ParameterTypes::kNumber});
     EXPECT_EQ(types->kinds().at("f").at("b"), uint32_t{ParameterTypes::kAny});
