@@ -68,8 +68,7 @@ class KindsReader {
   private:
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
         if (!looks_.take(1 + schema.size()) || depth == 0) return ParameterTypes::kAny;
-        uint32_t kinds = kinds_of_type(schema);
-        kinds &= kinds_of_values(schema);
+        uint32_t kinds = kinds_of_type_and_values(schema);
         kinds &= kinds_of_reference(schema, root, depth - 1);
         kinds &= kinds_of_alternatives(schema, "anyOf", root, depth - 1);
         kinds &= kinds_of_alternatives(schema, "oneOf", root, depth - 1);
@@ -77,6 +76,16 @@ class KindsReader {
         if (kinds == 0) return ParameterTypes::kAny;
         const SchemaJson* nullable = member_of(schema, "nullable");
         return nullable && *nullable == true ? kinds | ParameterTypes::kNull : kinds;
+    }
+
+    // Clients name null and list only the other values, or list what YAML has made of words: a type
+    // that is named counts more than the values.
+    uint32_t kinds_of_type_and_values(const SchemaJson& schema) {
+        const uint32_t type = kinds_of_type(schema);
+        const uint32_t values = kinds_of_values(schema);
+        if (type == ParameterTypes::kAny) return values;
+        const uint32_t common = type & values;
+        return common == 0 ? type : common | (type & ParameterTypes::kNull);
     }
 
     uint32_t kinds_of_type(const SchemaJson& schema) {

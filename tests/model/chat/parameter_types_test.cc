@@ -75,11 +75,22 @@ TEST(ParameterTypes, WhatASchemaSaysTogetherAValueMustBe) {
           R"({"$ref":"#/$defs/Name","description":"A name.","enum":["1",2]})",
           R"({"type":["string","null"],"allOf":[{"$ref":"#/$defs/Name"}]})",
           R"({"enum":["1",2],"const":"1"})",
+          R"({"type":"string","enum":[true,false]})",
+          R"({"type":"string","enum":[1],"const":"1"})",
           R"({"anyOf":[{"type":"string"},{"type":"null"}],"oneOf":[{"minLength":1}],)"
           R"("allOf":[{"type":["string","number"]}]})"}) {
         EXPECT_EQ(kinds(schema), uint32_t{ParameterTypes::kString}) << schema;
     }
     EXPECT_EQ(kinds(R"({"allOf":[{"$ref":"#/$defs/Size"}],"nullable":true})"),
+              uint32_t{ParameterTypes::kNumber | ParameterTypes::kNull});
+    // A type that is named counts more than the values beside it.
+    for (const char* schema : {R"({"type":["string","null"],"enum":["celsius","fahrenheit"]})",
+                               R"({"type":["string","null"],"const":"celsius"})",
+                               R"({"type":["string","null"],"enum":[true,false]})"}) {
+        EXPECT_EQ(kinds(schema), uint32_t{ParameterTypes::kString | ParameterTypes::kNull})
+            << schema;
+    }
+    EXPECT_EQ(kinds(R"({"type":["string","number","null"],"enum":[1,2]})"),
               uint32_t{ParameterTypes::kNumber | ParameterTypes::kNull});
     EXPECT_EQ(kinds(R"({"type":"object","anyOf":[{"required":["b"]},{"required":["c"]}]})"),
               uint32_t{ParameterTypes::kObject});
