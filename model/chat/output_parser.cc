@@ -186,7 +186,7 @@ bool OutputParser::begin_arguments(size_t size, std::vector<ChatEvent>& events) 
     if (head.arguments == std::string_view::npos) return false;
     events.push_back({ChatEvent::Kind::kToolCall, "", std::move(head.name)});
     pending_.erase(0, head.arguments);
-    arguments_.emplace(ends_of(*calls_));
+    arguments_.emplace(ends_of(*calls_), calls_->arguments_end);
     has_call_ = true;
     enter(State::kArguments);
     return true;

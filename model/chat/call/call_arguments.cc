@@ -9,7 +9,10 @@ namespace afd::model {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\n\r";
-constexpr std::string_view kClosers = " \t\n\r}`";
+
+void drop_blanks(std::string& text) {
+    text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
+}
 
 // Whether one of `marks` begins there, or may, as far as the text has come.
 enum class MarkInFront { kNone, kUncertain, kBegins };
@@ -26,19 +29,40 @@ MarkInFront mark_in_front(std::string_view text, std::span<const std::string_vie
 }  // namespace
 
 std::string_view CallArguments::advance(std::string& pending, std::vector<ChatEvent>& events) {
-    if (!is_over_) {
-        const size_t size = take(pending);
-        add_text(ChatEvent::Kind::kArguments, std::string_view(pending).substr(0, size), events);
-        pending.erase(0, size);
-        if (!is_over_) return {};
-        end_call(events);
-    }
-    return advance_behind(pending, events);
+    if (state_ == State::kArguments) advance_arguments(pending, events);
+    if (state_ == State::kClosing) advance_closing(pending);
+    if (state_ == State::kMembers) advance_members(pending);
+    return state_ == State::kBehind ? advance_behind(pending, events) : std::string_view();
+}
+
+void CallArguments::advance_arguments(std::string& pending, std::vector<ChatEvent>& events) {
+    const size_t size = take(pending);
+    add_text(ChatEvent::Kind::kArguments, std::string_view(pending).substr(0, size), events);
+    pending.erase(0, size);
+    if (!is_over_) return;
+    end_call(events);
+    state_ = State::kClosing;
+}
+
+void CallArguments::advance_closing(std::string& pending) {
+    drop_blanks(pending);
+    const bool is_closed = pending.starts_with(closer_);
+    if (!is_closed && closer_.starts_with(pending)) return;
+    const bool has_members = closer_ == "}" && pending.starts_with(',');
+    if (is_closed) pending.erase(0, closer_.size());
+    depth_ = 1;  // The brace of the call.
+    is_over_ = false;
+    state_ = has_members ? State::kMembers : State::kBehind;
+}
+
+void CallArguments::advance_members(std::string& pending) {
+    pending.erase(0, take(pending));
+    if (is_over_) state_ = State::kBehind;
 }
 
 std::string_view CallArguments::advance_behind(std::string& pending,
                                                std::vector<ChatEvent>& events) {
-    if (!has_said_) pending.erase(0, std::min(pending.find_first_not_of(kClosers), pending.size()));
+    if (!has_said_) drop_blanks(pending);
     const std::string_view text = pending;
     const FoundMark end = first_mark(text, ends_, num_searched_);
     const bool has_end = !end.mark.empty();
@@ -54,7 +78,7 @@ std::string_view CallArguments::advance_behind(std::string& pending,
 }
 
 void CallArguments::finish(std::string_view pending, std::vector<ChatEvent>& events) const {
-    if (!is_over_) {
+    if (state_ == State::kArguments) {
         add_text(ChatEvent::Kind::kArguments, pending, events);
     } else if (has_said_ && !strip(pending).empty()) {
         add_text(ChatEvent::Kind::kContent, pending, events);

@@ -31,6 +31,9 @@ struct CallSyntax {
     // call with parameters it counts only behind `closers`, with nothing but blanks between.
     std::string_view parameter = {};
     std::array<std::string_view, 2> closers = {};
+    // Between arguments that are JSON in the text and `end`. A brace is that of an object that the
+    // call is, which may have more members.
+    std::string_view arguments_end = {};
     bool closes_itself = false;  // Whether a call is whole can be told without `end`.
     // What stands between `begin`, or `next`, and `end`. Nothing: it cannot be read as a call.
     std::optional<ChatEvent> (*read)(std::string_view body, const ParameterTypes& types) = nullptr;

@@ -43,6 +43,7 @@ CallHead json_head(std::string_view body) {
 const CallSyntax& json_calls() {
     static constexpr CallSyntax kSyntax{.begin = "<tool_call>",
                                         .end = "</tool_call>",
+                                        .arguments_end = "}",
                                         .closes_itself = true,
                                         .read = read_json_call,
                                         .read_head = json_head};

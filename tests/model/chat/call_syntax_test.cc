@@ -261,10 +261,18 @@ TEST(CallSyntax, PartsNeverMatter) {
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ",
         "{\"name\": \"f\", \"arguments\": ",
         "}}",
+        ", \"id\": ",
+        "``",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": ",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{",
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
     };
     std::mt19937 random(7);
     const OutputSyntax json_calls = syntax_of(ToolSyntax::kJson);
-    for (OutputSyntax form : {kCoderCalls, kGlmCalls, kKimiCalls, kMiniMaxCalls, json_calls}) {
+    const OutputSyntax v3_calls = syntax_of(ToolSyntax::kDeepSeekV3);
+    for (OutputSyntax form :
+         {kCoderCalls, kGlmCalls, kKimiCalls, kMiniMaxCalls, json_calls, v3_calls}) {
         for (int i = 0; i < 1000; ++i) {
             form.reasoning = static_cast<ReasoningSyntax>(random() % 3);
             form.must_call = random() % 4 == 0;

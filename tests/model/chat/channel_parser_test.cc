@@ -107,9 +107,12 @@ const Said kCalls[] = {
     {"<|channel|>commentary to=functions.f json<|message|> {\"a\": \"<|call|>\"} \n<|call|>",
      "t:f{\"a\": \"<|call|>\"}"},
     // What is said behind them is not lost.
-    {"<|channel|>commentary to=functions.f json<|message|>{}}\n`I look` <b>up.\n<|call|>"
+    {"<|channel|>commentary to=functions.f json<|message|>{}\n`I look` <b>up.\n<|call|>"
      "<|channel|>final<|message|>x",
-     "t:f{}c:I look` <b>up.x"},
+     "t:f{}c:`I look` <b>up.x"},
+    {"<|channel|>commentary to=functions.f json<|message|>{}\n```sh\nls\n```<|call|>",
+     "t:f{}c:```sh\nls\n```"},
+    {"<|channel|>commentary to=functions.f json<|message|>{}}<|call|>", "t:f{}c:}"},
     {"<|channel|>commentary to=functions.f json<|message|>{} I "
      "look.<|channel|>analysis<|message|>x",
      "t:f{}c:I look.r:x"},

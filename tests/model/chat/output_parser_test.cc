@@ -192,11 +192,11 @@ TEST(OutputParser, ArgumentsThatBreakAreThoseThatCame) {
         EXPECT_TRUE(open[0].text.starts_with("{\"a\": \"x\n")) << open[0].text;
         EXPECT_TRUE(open[0].ends_call);
     }
-    // One brace too many, and an end that is missing.
+    // One brace too many, which is text, and an end that is missing.
     EXPECT_THAT(parsed_in_parts(kQwen,
                                 "<tool_call>{\"name\": \"f\", \"arguments\": {}}}\n<tool_call>"
                                 "{\"name\": \"g\", \"arguments\": {}} and on"),
-                ElementsAre(call("f", "{}"), call("g", "{}"), said("and on")));
+                ElementsAre(call("f", "{}"), said("}"), call("g", "{}"), said("and on")));
 }
 
 // The end of a call may be late, or missing: what a model says instead is not lost.
@@ -209,16 +209,18 @@ TEST(OutputParser, WhatStandsBehindArgumentsIsSaid) {
         const std::string end(call_form(syntax).value().behind.back().text);
         const std::string whole = call_text(syntax, R"({"a": 1})");
         const std::string open = whole.substr(0, whole.rfind('1') + 2);
-        const std::string text = "I `look`\n\n<it> {up}.";
-        for (const char* closers : {"", " ", "}\n```\n"}) {
-            EXPECT_THAT(parsed_in_parts(form, open + closers + text + " \n" + end),
-                        ElementsAre(call("f", R"({"a": 1})"), said(text)));
-            // Cut.
-            EXPECT_THAT(parsed_in_parts(form, open + closers + text + "\n"),
-                        ElementsAre(call("f", R"({"a": 1})"), said(text)));
-            EXPECT_THAT(parsed_in_parts(form, open + closers + text + " <"),
-                        ElementsAre(call("f", R"({"a": 1})"), said(text + " <")));
-            EXPECT_THAT(parsed_in_parts(form, open + closers + end.substr(0, end.size() - 1)),
+        const std::string closed = open + std::string(call_syntax(syntax)->arguments_end);
+        for (const std::string& begin : {open, open + " ", closed, closed + " \n"}) {
+            for (const std::string text : {"I `look`\n\n<it> {up}.", "`I` look", "{up}"}) {
+                EXPECT_THAT(parsed_in_parts(form, begin + text + " \n" + end),
+                            ElementsAre(call("f", R"({"a": 1})"), said(text)));
+                // Cut.
+                EXPECT_THAT(parsed_in_parts(form, begin + text + "\n"),
+                            ElementsAre(call("f", R"({"a": 1})"), said(text)));
+                EXPECT_THAT(parsed_in_parts(form, begin + text + " <"),
+                            ElementsAre(call("f", R"({"a": 1})"), said(text + " <")));
+            }
+            EXPECT_THAT(parsed_in_parts(form, begin + end.substr(0, end.size() - 1)),
                         ElementsAre(call("f", R"({"a": 1})")));
         }
     }
@@ -234,9 +236,54 @@ TEST(OutputParser, WhatStandsBehindArgumentsIsSaid) {
         ElementsAre(call("a", "{}"), said("And:"), call("b", "{}")));
 }
 
+// Only what the form has there closes a call, and only once; of text nothing is taken for it.
+TEST(OutputParser, WhatClosesACallIsThatOfItsForm) {
+    for (const ToolSyntax syntax : {ToolSyntax::kJson,
+                                    ToolSyntax::kDeepSeekV3,
+                                    ToolSyntax::kDeepSeekV31,
+                                    ToolSyntax::kKimi}) {
+        const OutputSyntax form{.tools = syntax};
+        const std::string whole = call_text(syntax, "{}");
+        const std::string open = whole.substr(0, whole.rfind("{}") + 2);
+        const std::string closer(call_syntax(syntax)->arguments_end);
+        for (const char* text : {"```sh\nls\n```", "} x", "``", "}}"}) {
+            EXPECT_THAT(parsed_in_parts(form, open + " " + closer + "\n" + text),
+                        ElementsAre(call("f", "{}"), said(text)));
+        }
+        for (size_t size = 0; size < closer.size(); ++size) {
+            EXPECT_THAT(parsed_in_parts(form, open + "\n" + closer.substr(0, size)),
+                        ElementsAre(call("f", "{}")));
+        }
+    }
+    EXPECT_THAT(parsed_in_parts({.tools = ToolSyntax::kDeepSeekV3},
+                                call_text(ToolSyntax::kDeepSeekV3, "{} ``x")),
+                ElementsAre(call("f", "{}"), said("``x\n```")));
+}
+
+// The call is an object, too: what it has behind its arguments is none of the text.
+TEST(OutputParser, MembersBehindArgumentsAreNothing) {
+    const std::string begin = "<tool_call>{\"name\": \"f\", \"arguments\": {}";
+    for (const char* members :
+         {",\"id\":\"1\"", "\n, \"a\": {\"b\": [1, {}]}, \"c\": \"}\\\"}</tool_call>\" \n", ","}) {
+        for (const char* end : {"}</tool_call>", "}\n", "</tool_call>"}) {
+            EXPECT_THAT(parsed_in_parts(kQwen, begin + members + end),
+                        ElementsAre(call("f", "{}")));
+            EXPECT_THAT(parsed_in_parts(kQwen, begin + members + end + begin + members + "} so"),
+                        ElementsAre(call("f", "{}"), call("f", "{}"), said("so")));
+        }
+    }
+    // Cut, and with a string that has no end.
+    EXPECT_THAT(parsed_in_parts(kQwen, begin + ", \"id\": \"1"), ElementsAre(call("f", "{}")));
+    EXPECT_THAT(parsed_in_parts(kQwen, begin + ", \"id\": \"1}\n</tool_call> so"),
+                ElementsAre(call("f", "{}"), said("so")));
+    // A form whose calls are no objects has none.
+    EXPECT_THAT(parsed_in_parts(kV31Calls, call_text(ToolSyntax::kDeepSeekV31, "{}, so")),
+                ElementsAre(call("f", "{}"), said(", so")));
+}
+
 TEST(OutputParser, WhatStandsBehindArgumentsIsSaidAtOnce) {
     OutputParser parser(kQwen);
-    parser.append("<tool_call>{\"name\": \"f\", \"arguments\": {}}");
+    parser.append("<tool_call>{\"name\": \"f\", \"arguments\": {}");
     EXPECT_THAT(parser.append("}\n"), ElementsAre());
     EXPECT_THAT(parser.append("It is "), ElementsAre(said("It is")));
     EXPECT_THAT(parser.append("4.</tool"), ElementsAre(said(" 4.")));
@@ -290,6 +337,9 @@ TEST(OutputParser, WhatIsHeldBackCostsWhatItsBytesDo) {
         {kQwen,
          "<tool_call>{\"name\": \"f\", \"arguments\": {}}" + breaks + "a" + breaks + marks,
          {call("f", "{}"), said("a" + breaks + marks)}},
+        {kQwen,
+         "<tool_call>{\"name\": \"f\", \"arguments\": {}, \"a\": \"" + marks + "\"}" + marks,
+         {call("f", "{}"), said(marks)}},
         {kV31Calls,
          "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>{}<｜tool▁call▁end｜>" +
              breaks + "<｜tool▁calls▁end｜>",
