@@ -23,6 +23,20 @@ bool leads_elsewhere(const OrderedJson& schema) {
     return has("$ref") || has("anyOf") || has("oneOf") || has("allOf");
 }
 
+// Of arguments only objects can be meant: a choice that does not say what it is is one, too. Two
+// that do not say so would not be told apart.
+void name_type_of_choices(OrderedJson& schema) {
+    for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+        const auto choices = schema.find(key);
+        if (choices == schema.end() || !choices->is_array()) continue;
+        for (OrderedJson& choice : *choices) {
+            if (!choice.is_object() || leads_elsewhere(choice)) continue;
+            const bool says_type = choice.contains("type") || choice.contains("const");
+            if (!says_type && !choice.contains("enum")) choice["type"] = "object";
+        }
+    }
+}
+
 // The schema of a tool's arguments, which are an object whether it says so or not; empty: there are
 // none, as OpenAI reads a function without parameters.
 // Errors: 400.
@@ -37,6 +51,7 @@ ApiResult<std::string> parameters_of(const OrderedJson& function, const std::str
     }
     if (leads_elsewhere(schema)) {
         schema.erase("type");
+        name_type_of_choices(schema);
     } else {
         schema["type"] = "object";
     }

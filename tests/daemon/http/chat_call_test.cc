@@ -237,13 +237,19 @@ TEST_F(ChatCallTest, ArgumentsOfAForcedCallAreAnObjectWhateverLeadsToIt) {
           R"({"oneOf":[{"type":"object","properties":{"a":{"const":"x"}},"required":["a"]},)"
           R"({"type":"object","properties":{"a":{"const":"y"}},"required":["a"]}]})",
           R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})",
-          R"({"type":"object","anyOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})"}) {
+          R"({"type":"object","anyOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})",
+          // Choices that do not say that they are objects.
+          R"({"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},)"
+          R"({"properties":{"k":{"const":"b"}},"required":["k"]}]})",
+          R"({"type":"object","anyOf":[{"description":"Any."},{"properties":{"b":true}}]})",
+          R"({"type":"object","allOf":[{"additionalProperties":true}]})"}) {
         read(with_parameters(parameters));
     }
     for (const char* parameters : {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}})",
                                    R"({"anyOf":[{"type":"object"},{"type":"null"}]})",
                                    R"({"oneOf":[{"type":"object"},{"type":"null"}]})",
                                    R"({"type":"object","anyOf":[{"type":"null"}]})",
+                                   R"({"type":"object","anyOf":[{"enum":[null]},{"const":1}]})",
                                    R"({"allOf":[{"type":["object","null"]}]})"}) {
         const ApiError error = refusal(with_parameters(parameters));
         EXPECT_EQ(error.status, 400) << parameters;
