@@ -148,22 +148,12 @@ bool OutputParser::advance_text(ChatEvent::Kind kind,
         pending_.clear();
         return false;
     }
-    const std::string_view text = pending_;
-    const size_t at = text.find(mark, num_searched_);
-    if (at != std::string_view::npos) {
-        add_text(kind, strip_right(text.substr(0, at), kBlanks), events);
-        pending_.erase(0, at + mark.size());
-        enter(next);
-        return true;
-    }
-    const size_t num_certain = text.size() - num_held(text, mark);
-    const size_t num_new =
-        strip_right(text.substr(num_searched_, num_certain - num_searched_), kBlanks).size();
-    const size_t size = num_new == 0 ? 0 : num_searched_ + num_new;
-    add_text(kind, text.substr(0, size), events);
-    pending_.erase(0, size);
-    num_searched_ = num_certain - size;
-    return false;
+    const auto [num_said, end] = sayable(pending_, std::span(&mark, 1), num_searched_);
+    add_text(kind, std::string_view(pending_).substr(0, num_said), events);
+    const bool has_end = !end.mark.empty();
+    pending_.erase(0, has_end ? end.at + mark.size() : num_said);
+    if (has_end) enter(next);
+    return has_end;
 }
 
 bool OutputParser::advance_call(std::vector<ChatEvent>& events) {

@@ -63,17 +63,10 @@ void CallArguments::advance_members(std::string& pending) {
 std::string_view CallArguments::advance_behind(std::string& pending,
                                                std::vector<ChatEvent>& events) {
     if (!has_said_) drop_blanks(pending);
-    const std::string_view text = pending;
-    const FoundMark end = first_mark(text, ends_, num_searched_);
-    const bool has_end = !end.mark.empty();
-    const size_t num_certain = has_end ? end.at : text.size() - num_held(text, ends_);
-    const size_t num_new =
-        strip_right(text.substr(num_searched_, num_certain - num_searched_), kBlanks).size();
-    const size_t num_said = num_new == 0 ? 0 : num_searched_ + num_new;
-    add_text(ChatEvent::Kind::kContent, text.substr(0, num_said), events);
+    const auto [num_said, end] = sayable(pending, ends_, num_searched_);
+    add_text(ChatEvent::Kind::kContent, std::string_view(pending).substr(0, num_said), events);
     has_said_ = has_said_ || num_said > 0;
-    num_searched_ = num_certain - num_said;
-    pending.erase(0, has_end ? end.at : num_said);
+    pending.erase(0, end.mark.empty() ? num_said : end.at);
     return end.mark;
 }
 

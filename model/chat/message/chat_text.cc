@@ -43,6 +43,19 @@ FoundMark first_mark(std::string_view text, std::span<const std::string_view> ma
     return first;
 }
 
+Sayable sayable(std::string_view text,
+                std::span<const std::string_view> marks,
+                size_t& num_searched) {
+    constexpr std::string_view kBlanks = " \t\n\r";
+    const FoundMark end = first_mark(text, marks, num_searched);
+    const size_t num_certain = end.mark.empty() ? text.size() - num_held(text, marks) : end.at;
+    const size_t num_new =
+        strip_right(text.substr(num_searched, num_certain - num_searched), kBlanks).size();
+    const size_t num_said = num_new == 0 ? 0 : num_searched + num_new;
+    num_searched = num_certain - num_said;
+    return {num_said, end};
+}
+
 Answer split_reasoning(const ChatMessage& message) {
     constexpr std::string_view kOpen = "<think>";
     constexpr std::string_view kClose = "</think>";

@@ -29,6 +29,18 @@ struct FoundMark {
 };
 FoundMark first_mark(std::string_view text, std::span<const std::string_view> marks, size_t from);
 
+// What of a text that still comes may be said: not what may become a mark, nor blanks and line
+// breaks, which belong to a mark behind them.
+struct Sayable {
+    size_t num_said = 0;  // Bytes.
+    FoundMark end = {};   // The mark behind them, and the blanks in between.
+};
+// Of `text`, up to the first of `marks`. `num_searched`: its bytes that are blank, and no mark,
+// which are not looked at again; becomes that of the text behind what is said.
+Sayable sayable(std::string_view text,
+                std::span<const std::string_view> marks,
+                size_t& num_searched);
+
 // An answer in a conversation: what it thought, if that stands in front of it or was given, and
 // what it said.
 struct Answer {
