@@ -20,6 +20,11 @@ struct Parameter {
     std::string_view value;
 };
 
+// Whether it may be the name of a function or parameter that stands between marks.
+bool is_bare_name(std::string_view name) {
+    return !strip(name).empty() && name.find_first_of("<>\n") == std::string_view::npos;
+}
+
 // Takes what is in front of `mark`, and it, from `text`.
 std::optional<std::string_view> take_until(std::string_view mark, std::string_view& text) {
     const size_t at = text.find(mark);
@@ -64,10 +69,6 @@ std::optional<Parameter> take_parameter(const ParameterMarks& marks, std::string
 }
 
 }  // namespace
-
-bool is_bare_name(std::string_view name) {
-    return !strip(name).empty() && name.find_first_of("<>\n") == std::string_view::npos;
-}
 
 std::optional<ChatEvent> read_parameter_call(std::string_view function,
                                              std::string_view text,

@@ -19,9 +19,6 @@ struct ParameterMarks {
     bool has_lines = false;             // A line break stands at either end of a value.
 };
 
-// Whether it may be the name of a function or parameter that stands between such marks.
-bool is_bare_name(std::string_view name);
-
 // The call of `function`, with blanks around its name, and `text`, which is nothing but parameters
 // and blanks. Of a name that comes twice the last value counts. A value is bare text: a `value_end`
 // behind which neither `begin` nor the end of `text` comes is part of it. Nothing: the name is
