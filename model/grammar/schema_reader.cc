@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/grammar/schema_reader.h"
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/grammar/keyword_values.h"
 #include "model/grammar/number_bounds.h"
 #include "model/grammar/schema_keywords.h"
 #include "model/grammar/schema_types.h"
@@ -25,42 +23,6 @@ using Kind = Schema::Kind;
 
 constexpr int kDepthMax = 64;  // Schemas within each other.
 constexpr size_t kNameBytesMax = 256;
-constexpr size_t kCountMax = 100'000;
-
-constexpr std::array kTypes{std::pair{"null", Kind::kNull},
-                            std::pair{"boolean", Kind::kBoolean},
-                            std::pair{"integer", Kind::kInteger},
-                            std::pair{"number", Kind::kNumber},
-                            std::pair{"string", Kind::kString},
-                            std::pair{"array", Kind::kArray},
-                            std::pair{"object", Kind::kObject}};
-
-bool is_of(const OrderedJson& value, Kind kind) {
-    switch (kind) {
-        case Kind::kNull:
-            return value.is_null();
-        case Kind::kBoolean:
-            return value.is_boolean();
-        case Kind::kInteger: {
-            const bool is_float = value.is_number_float();
-            return value.is_number_integer() || is_long_integer(value) ||
-                   (is_float && std::trunc(value.get<double>()) == value.get<double>());
-        }
-        case Kind::kNumber:
-            return value.is_number() || is_long_integer(value);
-        case Kind::kString:
-            return value.is_string();
-        case Kind::kArray:
-            return value.is_array();
-        case Kind::kObject:
-            return value.is_object();
-        case Kind::kAny:
-        case Kind::kSpelled:
-        case Kind::kAnyOf:
-            return true;
-    }
-    return true;
-}
 
 class SchemaReader {
   public:
@@ -137,11 +99,14 @@ class SchemaReader {
         }
         AFD_TRY(check_keywords(json, &json == &root_, where));
         if (json.contains("$ref")) return reference(json["$ref"], where);
-        if (json.contains("const") || json.contains("enum")) return spelled(json, where);
+        if (json.contains("const") || json.contains("enum")) {
+            AFD_ASSIGN(std::vector<std::string> texts, read_listed_texts(json, where));
+            return Schema{.kind = Kind::kSpelled, .texts = std::move(texts)};
+        }
         for (const char* key : {"anyOf", "oneOf", "allOf"}) {
             if (json.contains(key)) return any_of(key, json[key], where);
         }
-        AFD_ASSIGN(const std::vector<Kind> kinds, kinds_of(json, where));
+        AFD_ASSIGN(const std::vector<Kind> kinds, read_kinds(json, where));
         if (kinds.size() == 1) return of_kind(kinds[0], json, where);
         Schema choice{.kind = Kind::kAnyOf};
         for (const Kind kind : kinds) {
@@ -164,41 +129,6 @@ class SchemaReader {
                                     with(where, shown_text(ref)));
         }
         return Schema{.kind = Kind::kAnyOf, .items = {place_of_referred(*found, text)}};
-    }
-
-    // Those of enum that are the const, where both are given: pydantic writes both of a literal.
-    static Result<OrderedJson> listed_values(const OrderedJson& json, const std::string& where) {
-        if (!json.contains("enum")) return OrderedJson::array({json["const"]});
-        const OrderedJson& values = json["enum"];
-        if (!values.is_array() || values.empty()) {
-            return invalid_argument("json_schema: {}: enum is {}; it must be a list of values",
-                                    with(where, shown_text(values)));
-        }
-        if (!json.contains("const")) return values;
-        OrderedJson equal = OrderedJson::array();
-        for (const OrderedJson& value : values) {
-            if (value == json["const"]) equal.push_back(value);
-        }
-        if (!equal.empty()) return equal;
-        return invalid_argument("json_schema: {}: const is {}, which is none of its enum",
-                                with(where, shown_text(json["const"])));
-    }
-
-    // Of the values those that are of the schema's type, too.
-    static Result<Schema> spelled(const OrderedJson& json, const std::string& where) {
-        AFD_ASSIGN(const OrderedJson values, listed_values(json, where));
-        std::vector<Kind> kinds = {Kind::kAny};
-        if (json.contains("type")) {
-            AFD_ASSIGN(kinds, kinds_of(json, where));
-        }
-        Schema schema{.kind = Kind::kSpelled};
-        for (const OrderedJson& value : values) {
-            const auto is_of_it = [&](Kind kind) { return is_of(value, kind); };
-            if (std::ranges::any_of(kinds, is_of_it)) schema.texts.push_back(compact_text(value));
-        }
-        if (!schema.texts.empty()) return schema;
-        return invalid_argument("json_schema: {}: none of its values is of type {}",
-                                with(where, shown_text(json["type"])));
     }
 
     Result<Schema> any_of(const std::string& key,
@@ -249,38 +179,10 @@ class SchemaReader {
         return {};
     }
 
-    static Result<std::vector<Kind>> kinds_of(const OrderedJson& json, const std::string& where) {
-        if (!json.contains("type")) return std::vector{kind_without_type(json)};
-        const OrderedJson& type = json["type"];
-        const OrderedJson names = type.is_array() ? type : OrderedJson::array({type});
-        std::vector<Kind> kinds;
-        for (const OrderedJson& name : names) {
-            for (const auto& [known, kind] : kTypes) {
-                if (name == known) kinds.push_back(kind);
-            }
-        }
-        if (kinds.empty() || kinds.size() != names.size()) {
-            return invalid_argument(
-                "json_schema: {}: type is {}; known are null, boolean, integer, "
-                "number, string, array, object, and lists of them",
-                with(where, shown_text(type)));
-        }
-        return kinds;
-    }
-
-    // Strictly such a schema allows all other types too; who lists properties means an object.
-    static Kind kind_without_type(const OrderedJson& json) {
-        const auto has = [&](auto... keys) { return (json.contains(keys) || ...); };
-        if (has("properties", "required", "additionalProperties")) return Kind::kObject;
-        if (has("items", "prefixItems", "minItems", "maxItems")) return Kind::kArray;
-        if (has("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")) return Kind::kNumber;
-        return has("minLength", "maxLength") ? Kind::kString : Kind::kAny;
-    }
-
     Result<Schema> of_kind(Kind kind, const OrderedJson& json, const std::string& where) {
         Schema schema{.kind = kind, .has_type = json.contains("type")};
         if (kind == Kind::kString) {
-            AFD_ASSIGN(schema.length, counts(json, "minLength", "maxLength", where));
+            AFD_ASSIGN(schema.length, read_counts(json, "minLength", "maxLength", where));
             schema.format = format_of(json);
         } else if (kind == Kind::kInteger || kind == Kind::kNumber) {
             AFD_ASSIGN(schema.range, read_number_bounds(json, kind == Kind::kInteger, where));
@@ -292,54 +194,8 @@ class SchemaReader {
         return schema;
     }
 
-    // What a string is held to. One with lengths, too, would take a state for each of both.
-    static std::optional<StringFormat> format_of(const OrderedJson& json) {
-        const auto format = json.find("format");
-        const bool has_length = json.contains("minLength") || json.contains("maxLength");
-        if (format == json.end() || !format->is_string() || has_length) return std::nullopt;
-        return string_format(format->get_ref<const std::string&>());
-    }
-
-    // Where values are listed they have the format that they have. REQUIRES: `json` was read.
-    static bool is_held_to_format(const OrderedJson& json) {
-        const bool is_silent = !json.is_object() || !json.contains("format");
-        if (is_silent || json.contains("enum") || json.contains("const")) return true;
-        const auto has = [&](auto... keys) { return (json.contains(keys) || ...); };
-        if (has("anyOf", "oneOf", "allOf", "$ref") || !has("type")) return false;
-        const OrderedJson& type = json["type"];
-        const bool has_string =
-            type == "string" ||
-            (type.is_array() && std::find(type.begin(), type.end(), "string") != type.end());
-        return has_string && format_of(json).has_value();
-    }
-
-    static Result<std::optional<size_t>> count(const OrderedJson& json,
-                                               const char* name,
-                                               const std::string& where) {
-        if (!json.contains(name)) return std::optional<size_t>();
-        const OrderedJson& value = json[name];
-        if (!value.is_number_unsigned() || value.get<uint64_t>() > kCountMax) {
-            return invalid_argument("json_schema: {}: {} is {}; it must be 0 ... {}",
-                                    with(where, name, shown_text(value), kCountMax));
-        }
-        return std::optional(value.get<size_t>());
-    }
-
-    static Result<Schema::Count> counts(const OrderedJson& json,
-                                        const char* least_name,
-                                        const char* most_name,
-                                        const std::string& where) {
-        AFD_ASSIGN(const auto least, count(json, least_name, where));
-        AFD_ASSIGN(const auto most, count(json, most_name, where));
-        if (most && *most < least.value_or(0)) {
-            return invalid_argument("json_schema: {}: {} is {}, and {} is {}",
-                                    with(where, least_name, *least, most_name, *most));
-        }
-        return Schema::Count{.least = least.value_or(0), .most = most};
-    }
-
     Result<> read_array(const OrderedJson& json, const std::string& where, Schema& schema) {
-        AFD_ASSIGN(schema.length, counts(json, "minItems", "maxItems", where));
+        AFD_ASSIGN(schema.length, read_counts(json, "minItems", "maxItems", where));
         if (json.contains("prefixItems")) {
             if (!json["prefixItems"].is_array()) {
                 return invalid_argument("json_schema: {}: prefixItems is {}; it must be a list",
