@@ -157,7 +157,7 @@ Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined&
     return {};
 }
 
-// Seats keep their cores when the host joins again, so the plan stays as long as it fits.
+// Workers keep their cores when the host joins again, so the plan stays as long as it fits.
 Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
     if (cpus_.attention.size() == joined.num_attention_workers() &&
         cpus_.ffn.size() == joined.num_ffn_workers()) {
@@ -170,9 +170,20 @@ Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
                setup_.cores().plan(allowed_cpus(), [&local](const std::vector<uint32_t>& cores) {
                    return plan_cpus(local, cores);
                }));
-    // Else once the workers of the plan before are gone.
-    if (!has_workers()) setup_.cores().hold(cpus_);
+    ++cpu_plan_;
+    release_cores();
     return {};
+}
+
+// Those of the plans before, once no worker is left that has them.
+void JoinedHost::release_cores() {
+    if (claimed_plan_ == cpu_plan_) return;
+    const bool has_older = std::ranges::any_of(seats_, [this](const auto& seat) {
+        return seat.second->pid() != 0 && seat.second->cpu_share().plan != cpu_plan_;
+    });
+    if (has_older) return;
+    setup_.cores().hold(cpus_);
+    claimed_plan_ = cpu_plan_;
 }
 
 void JoinedHost::on_leader_over() {
@@ -194,7 +205,6 @@ void JoinedHost::on_leader_refuses(const Error& why) {
 }
 
 Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
-    const bool is_ffn = wanted.role() == control::FFN;
     if (is_ending_) return failed_precondition("this host is leaving");
     // Those of a leader that there was before: its places may have been others.
     std::erase_if(seats_, [&](const auto& seat) {
@@ -204,15 +214,9 @@ Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
     if (const auto found = seats_.find({wanted.role(), wanted.index()}); found != seats_.end()) {
         return found->second.get();
     }
-    const auto& plans = is_ffn ? cpus_.ffn : cpus_.attention;
-    const size_t plan = free_plan(wanted.role());
-    if ((!is_ffn && wanted.role() != control::ATTENTION) || plan >= plans.size()) {
-        return failed_precondition("the leader had {} workers of this role for this host",
-                                   with(plans.size()));
-    }
-    Seat::Settings settings = seat_settings(wanted.role(), wanted.index(), plans[plan]);
-    settings.cpu_plan = plan;
-    AFD_ASSIGN(auto seat, Seat::make(loop_, std::move(settings)));
+    // It gets its cores when its process starts.
+    AFD_TRY(free_cpu_index(wanted.role()));
+    AFD_ASSIGN(auto seat, Seat::make(loop_, seat_settings(wanted.role(), wanted.index())));
     Seat* const made = seat.get();
     seats_[{wanted.role(), wanted.index()}] = std::move(seat);
     // As many visitors as it has workers now.
@@ -222,19 +226,30 @@ Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
 }
 
 // The first that no seat of the role has: they leave in any order.
-size_t JoinedHost::free_plan(control::Role role) const {
-    size_t plan = 0;
+Result<size_t> JoinedHost::free_cpu_index(control::Role role) const {
+    size_t num = 0;
+    if (role == control::FFN) num = cpus_.ffn.size();
+    if (role == control::ATTENTION) num = cpus_.attention.size();
+    size_t index = 0;
     while (std::ranges::any_of(seats_, [&](const auto& seat) {
-        return seat.first.first == role && seat.second->cpu_plan() == plan;
+        const Seat::CpuShare& share = seat.second->cpu_share();
+        return seat.first.first == role && share.plan == cpu_plan_ && share.index == index;
     })) {
-        ++plan;
+        ++index;
     }
-    return plan;
+    if (index < num) return index;
+    return failed_precondition("the leader had {} workers of this role for this host", with(num));
 }
 
-Seat::Settings JoinedHost::seat_settings(control::Role role,
-                                         uint32_t index,
-                                         const WorkerCpus& cpus) {
+// Its next process has those of the last, unless these are of a plan before.
+Result<> JoinedHost::share_cores(Seat& seat, control::Role role) {
+    if (seat.cpu_share().plan == cpu_plan_) return {};
+    AFD_ASSIGN(const size_t index, free_cpu_index(role));
+    seat.set_cpu_share({.plan = cpu_plan_, .index = index});
+    return {};
+}
+
+Seat::Settings JoinedHost::seat_settings(control::Role role, uint32_t index) {
     Seat::Settings settings;
     settings.role = role;
     settings.index = index;
@@ -251,10 +266,12 @@ Seat::Settings JoinedHost::seat_settings(control::Role role,
                           "--log-format",
                           config_.log_format,
                           "--own-process-group"};
-    const LocalWelcome local{
-        .role = role, .index = index, .cpus = cpus, .is_oversubscribed = cpus_.oversubscribed};
-    settings.localise = [this, local](control::Welcome& welcome) {
-        return local.localise(config_, setup_, ucx_network_, welcome);
+    const LocalWelcome local{.role = role, .index = index};
+    settings.localise = [this, local](control::Welcome& welcome) -> Result<> {
+        Seat& seat = *seats_.at({local.role, local.index});
+        AFD_TRY(share_cores(seat, local.role));
+        return local.localise(
+            config_, setup_, ucx_network_, cpus_, seat.cpu_share().index, welcome);
     };
     settings.create_segments = [local](const control::Welcome& welcome) {
         return local.create_segments(welcome);
@@ -262,7 +279,10 @@ Seat::Settings JoinedHost::seat_settings(control::Role role,
     settings.shared_segments = [this, local](const control::Welcome& welcome) {
         return local.shared_segments(setup_, welcome);
     };
-    settings.on_empty = [this] { check_all_gone(); };
+    settings.on_gone = [this] {
+        release_cores();
+        check_all_gone();
+    };
     return settings;
 }
 
@@ -360,10 +380,7 @@ bool JoinedHost::has_workers() const {
 }
 
 void JoinedHost::check_all_gone() {
-    if (has_workers()) return;
-    if (is_ending_) return loop_.stop();
-    // The cores of a plan that it had before are free now.
-    setup_.cores().hold(cpus_);
+    if (is_ending_ && !has_workers()) loop_.stop();
 }
 
 }  // namespace afd::daemon

@@ -66,6 +66,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     Result<cluster::Join> join_over(const ClusterLink& leader) override;
     Result<> on_joined(const ClusterLink& leader, const cluster::Joined& joined) override;
     Result<> plan_for(const cluster::Joined& joined);
+    void release_cores();
     void on_leader_over() override;
     void on_leader_lost() override;
     void on_leader_missing(const std::string& why) override;
@@ -73,8 +74,9 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     Result<> listen_beside(const ClusterLink& leader);
     // Stand-ins.
     Result<Seat*> seat_of(const cluster::Take& wanted);
-    size_t free_plan(control::Role role) const;
-    Seat::Settings seat_settings(control::Role role, uint32_t index, const WorkerCpus& cpus);
+    Result<size_t> free_cpu_index(control::Role role) const;
+    Result<> share_cores(Seat& seat, control::Role role);
+    Seat::Settings seat_settings(control::Role role, uint32_t index);
     // Workers at the door.
     size_t num_workers() const override { return seats_.size(); }
     bool has_process(int pid) const override;
@@ -105,6 +107,8 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     std::unique_ptr<Acceptor> acceptor_;
     std::unique_ptr<Guests> guests_;
     CpuPlan cpus_;
+    uint64_t cpu_plan_ = 1;      // Which of the host's plans cpus_ is (Seat::CpuShare),
+    uint64_t claimed_plan_ = 1;  // and the last of which no other's cores were claimed beside.
     std::map<Place, std::unique_ptr<Seat>> seats_;
     std::vector<std::unique_ptr<SignalWatcher>> signals_;
     Timer leave_timer_;

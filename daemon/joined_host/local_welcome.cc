@@ -16,18 +16,19 @@ namespace afd::daemon {
 Result<> LocalWelcome::localise(const Config& config,
                                 const InstanceSetup& setup,
                                 const UcxNetwork& network,
+                                const CpuPlan& cpus,
+                                size_t cpu_index,
                                 control::Welcome& welcome) const {
     if (!welcome.has_ucx()) {
         return failed_precondition("workers of several hosts talk over transport = 'ucx'");
     }
-    CpuPlan host_cpus;
-    host_cpus.oversubscribed = is_oversubscribed;
-    const control::Welcome own = configured_welcome(config, host_cpus);
+    const control::Welcome own = configured_welcome(config, cpus);
+    const WorkerCpus& own_cpus = (role == control::FFN ? cpus.ffn : cpus.attention)[cpu_index];
     welcome.set_segment_prefix(schedule::segment_prefix(config.instance, welcome.instance_id()));
     welcome.set_model_dir(setup.model().directory());
     welcome.set_weight_cache(setup.weight_cache_directory());
-    welcome.set_num_threads(cpus.num_threads);
-    welcome.mutable_cpus()->Assign(cpus.cpus.begin(), cpus.cpus.end());
+    welcome.set_num_threads(own_cpus.num_threads);
+    welcome.mutable_cpus()->Assign(own_cpus.cpus.begin(), own_cpus.cpus.end());
     welcome.set_oversubscribed(own.oversubscribed());
     welcome.set_spin_us(own.spin_us());
     welcome.set_seccomp(own.seccomp());

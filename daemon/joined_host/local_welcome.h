@@ -4,6 +4,7 @@
 // LocalWelcome: what a host that has joined makes of a leader's Welcome for a worker of its own:
 // whatever depends on the host is put in its place, and the worker's segments follow from it.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -20,15 +21,17 @@ namespace afd::daemon {
 struct LocalWelcome {
     control::Role role = control::ROLE_UNSPECIFIED;
     uint32_t index = 0;
-    WorkerCpus cpus;                 // Of this worker,
-    bool is_oversubscribed = false;  // and of the host.
 
-    // `network`: of this host where the leader sees it, which is another one when it has joined
-    // again over another network. REQUIRES: `setup` has opened the model, and is of `config`.
+    // `network`: of this host where the leader sees it, and `cpus`: of this host, which are others
+    // when it has joined again over another network or with other numbers of workers. `cpu_index`:
+    // which of those of the role this worker has. REQUIRES: `setup` has opened the model, and is of
+    // `config`; `cpus` has these.
     // Errors: kFailedPrecondition, kNotFound: what the leader wants and this host does not have.
     Result<> localise(const Config& config,
                       const InstanceSetup& setup,
                       const UcxNetwork& network,
+                      const CpuPlan& cpus,
+                      size_t cpu_index,
                       control::Welcome& welcome) const;
 
     // As the worker will compute them (WorkerSetup::make), for a Welcome that was localised.

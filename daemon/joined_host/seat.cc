@@ -251,6 +251,7 @@ void Seat::on_gone(const ProcessEnd& end) {
     channel_.reset();
     look_timer_.stop();
     log::info("{} (pid {}) {}", name_, gone->pid(), end.text());
+    settings_.on_gone();
     if (std::exchange(has_next_, false)) {
         begin();
         return;
@@ -263,7 +264,6 @@ void Seat::on_gone(const ProcessEnd& end) {
         message.mutable_ended()->set_crashed(!is_ending_ && has_crashed(end));
         link_->send(message);
     }
-    settings_.on_empty();
 }
 
 // The stand-in leaves when it has read it.

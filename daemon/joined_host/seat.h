@@ -33,21 +33,26 @@ namespace afd::daemon {
 
 class Seat {
   public:
+    // The cores of one worker.
+    struct CpuShare {
+        uint64_t plan = 0;  // Of the host, which counts them from 1; 0: none yet.
+        size_t index = 0;   // Among those that the plan has for the role.
+    };
+
     struct Settings {
         control::Role role = control::ROLE_UNSPECIFIED;
         uint32_t index = 0;
-        size_t cpu_plan = 0;  // Which of the host's plans for this role it has.
         std::string executable;
         std::vector<std::string> arguments;
-        // Puts what depends on this host into a Welcome of the leader.
+        // Puts what depends on this host into a Welcome of the leader, before each process.
         // Errors: what of it cannot be done here.
         std::function<Result<>(control::Welcome&)> localise;
         // For a localised Welcome. Errors: those of WorkerSegments::create().
         std::function<Result<schedule::WorkerSegments>(const control::Welcome&)> create_segments;
         // A segment that is not the seat's own: name and descriptor.
         std::function<schedule::WorkerSegments::Handles(const control::Welcome&)> shared_segments;
-        // The process is gone, and no other follows.
-        std::function<void()> on_empty;
+        // The process is gone, and no other is here yet. Another may follow at once.
+        std::function<void()> on_gone;
     };
 
     // REQUIRES: `loop` outlives the seat. Errors: kResourceExhausted: descriptors.
@@ -59,7 +64,10 @@ class Seat {
     Result<> admit(ControlChannel& channel);
 
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
-    size_t cpu_plan() const { return settings_.cpu_plan; }
+    // That of the process, or of the last one.
+    const CpuShare& cpu_share() const { return cpu_share_; }
+    // Of the next process. REQUIRES: there is none.
+    void set_cpu_share(const CpuShare& share) { cpu_share_ = share; }
     // Of the last Welcome.
     uint64_t instance_id() const { return welcome_.instance_id(); }
     // Ends the process: asks, or, `at_once`, kills.
@@ -85,6 +93,7 @@ class Seat {
     EventLoop& loop_;
     const Settings settings_;
     const std::string name_;
+    CpuShare cpu_share_;
     UniqueFd doorbell_;
     std::optional<schedule::WorkerSegments> segments_;
     uint64_t instance_id_ = 0;  // That segments_ are of.

@@ -15,6 +15,7 @@
 //   AFD_FAKE_WAIT       attention: report a wait for each rank that is lost, as if it were idle
 //   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
 //                       answer, and report it as a wait
+//   AFD_FAKE_CORES      report the cores of the Welcome as a wait
 //   AFD_FAKE_NONSENSE   attention: be ready, and then send what is no frame
 //   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
 
@@ -238,6 +239,16 @@ void report_voided(WorkerControl& worker) {
     worker.port().flush();
 }
 
+// "cores: 0 1", as the Welcome says.
+void report_cores(WorkerControl& worker) {
+    std::string text = "cores:";
+    for (const uint32_t core : worker.welcome().cpus()) text += " " + std::to_string(core);
+    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+    event.set_text("%s", text.c_str());
+    worker.port().push(std::move(event));
+    worker.port().flush();
+}
+
 int run(int argc, char** argv) {
     int exit_code = 0;
     const auto options = parse_worker_options(argc, argv, AFD_FAKE_ROLE, &exit_code);
@@ -267,6 +278,7 @@ int run(int argc, char** argv) {
     }
     if (std::getenv("AFD_FAKE_ASK") != nullptr) ask_for_segments(worker);
     report_voided(worker);
+    if (std::getenv("AFD_FAKE_CORES") != nullptr) report_cores(worker);
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());
     worker.ready(ready);
