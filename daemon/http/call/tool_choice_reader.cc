@@ -16,23 +16,21 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Whether it says what it is by what it leads to. A grammar takes no type beside that, and looks
-// whether all of it are objects.
-bool leads_elsewhere(const OrderedJson& schema) {
-    const auto has = [&](const char* key) { return schema.contains(key); };
-    return has("$ref") || has("anyOf") || has("oneOf") || has("allOf");
-}
-
-// Of arguments only objects can be meant: a choice that does not say what it is is one, too. Two
-// that do not say so would not be told apart.
-void name_type_of_choices(OrderedJson& schema) {
+// Of arguments only objects can be meant, so what does not say what it is is one. What leads to
+// other schemas says it by them: a grammar takes no type beside that, and looks whether all are
+// objects.
+void name_objects(OrderedJson& schema) {
+    const auto has = [&](auto... keys) { return (schema.contains(keys) || ...); };
+    if (!has("$ref", "anyOf", "oneOf", "allOf")) {
+        if (!has("type", "const", "enum")) schema["type"] = "object";
+        return;
+    }
+    if (schema.value("type", OrderedJson()) == "object") schema.erase("type");
     for (const char* key : {"anyOf", "oneOf", "allOf"}) {
         const auto choices = schema.find(key);
         if (choices == schema.end() || !choices->is_array()) continue;
         for (OrderedJson& choice : *choices) {
-            if (!choice.is_object() || leads_elsewhere(choice)) continue;
-            const bool says_type = choice.contains("type") || choice.contains("const");
-            if (!says_type && !choice.contains("enum")) choice["type"] = "object";
+            if (choice.is_object()) name_objects(choice);
         }
     }
 }
@@ -49,12 +47,7 @@ ApiResult<std::string> parameters_of(const OrderedJson& function, const std::str
     if (!schema.is_object() || schema.value("type", OrderedJson("object")) != "object") {
         return bad_field(path, path + " must be a JSON Schema of an object");
     }
-    if (leads_elsewhere(schema)) {
-        schema.erase("type");
-        name_type_of_choices(schema);
-    } else {
-        schema["type"] = "object";
-    }
+    name_objects(schema);
     return model::compact_text(schema);
 }
 

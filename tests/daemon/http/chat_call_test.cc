@@ -231,18 +231,21 @@ TEST_F(ChatCallTest, ArgumentsOfAForcedCallAreAnObjectWhateverLeadsToIt) {
         return R"(,"tools":[{"type":"function","function":{"name":"f","parameters":)" + parameters +
                "}}]" + kForced;
     };
-    for (const char* parameters :
-         {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
-          R"({"anyOf":[{"type":"object"},{"properties":{"a":true}}]})",
-          R"({"oneOf":[{"type":"object","properties":{"a":{"const":"x"}},"required":["a"]},)"
-          R"({"type":"object","properties":{"a":{"const":"y"}},"required":["a"]}]})",
-          R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})",
-          R"({"type":"object","anyOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})",
-          // Choices that do not say that they are objects.
-          R"({"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},)"
-          R"({"properties":{"k":{"const":"b"}},"required":["k"]}]})",
-          R"({"type":"object","anyOf":[{"description":"Any."},{"properties":{"b":true}}]})",
-          R"({"type":"object","allOf":[{"additionalProperties":true}]})"}) {
+    for (
+        const char* parameters :
+        {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
+         R"({"anyOf":[{"type":"object"},{"properties":{"a":true}}]})",
+         R"({"oneOf":[{"type":"object","properties":{"a":{"const":"x"}},"required":["a"]},)"
+         R"({"type":"object","properties":{"a":{"const":"y"}},"required":["a"]}]})",
+         R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"object"}}})",
+         R"({"type":"object","anyOf":[{"properties":{"a":true}},{"properties":{"b":true}}]})",
+         // Choices that do not say that they are objects.
+         R"({"type":"object","oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},)"
+         R"({"properties":{"k":{"const":"b"}},"required":["k"]}]})",
+         R"({"type":"object","anyOf":[{"description":"Any."},{"properties":{"b":true}}]})",
+         R"({"type":"object","allOf":[{"additionalProperties":true}]})",
+         R"({"anyOf":[{"type":"object","oneOf":[{"properties":{"k":{"const":1}},"required":["k"]},)"
+         R"({"properties":{"k":{"const":"b"}},"required":["k"]}]},{"properties":{"b":true}}]})"}) {
         read(with_parameters(parameters));
     }
     for (const char* parameters : {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"integer"}}})",
