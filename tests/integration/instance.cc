@@ -205,6 +205,14 @@ std::string Instance::log() const {
     return read_text(directory_ + "/log");
 }
 
+void Instance::wait_for_log(const std::string& text) const {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (log().find(text) == std::string::npos) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no line with " << text;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+}
+
 std::vector<std::string> Instance::segments() const {
     std::vector<std::string> names;
     for (const fs::directory_entry& entry : fs::directory_iterator("/dev/shm")) {

@@ -74,6 +74,8 @@ class Instance {
     int stop();
     // Everything that afdd and its workers wrote to stderr.
     std::string log() const;
+    // Waits until there is `text` in it; fails the test otherwise.
+    void wait_for_log(const std::string& text) const;
     // Names in /dev/shm that belong to this instance.
     std::vector<std::string> segments() const;
 

@@ -2,11 +2,8 @@
 //
 // The supervisor with processes that it starts itself.
 #include <fmt/format.h>
-#include <sys/wait.h>
 
-#include <cerrno>
 #include <csignal>
-#include <fstream>
 
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/test_client.h"
@@ -16,7 +13,6 @@
 namespace afd::daemon {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_F(SupervisorTest, StartsAllWorkersAndServes) {
@@ -129,116 +125,6 @@ TEST_F(SupervisorTest, VoidsNoRoundsBetweenMachines) {
     EXPECT_TRUE(reports("attention", 0, "round 5 at rank 0 is not void"));
 }
 
-// Goal: whoever asks for the memory of a round gets an answer, also before it is ready. Method: the
-// workers ask while they start, about a session that has no worker, and are ready only once they
-// have heard; first an instance that makes memory for ranks, then one that makes none. Oracle: what
-// they heard, and what they mapped.
-TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
-    const ScopedVariable ask("AFD_FAKE_ASK", "1");
-    config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        2,
-        0,
-        {4096, 512});
-    acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
-        EXPECT_FALSE(program_.is_ready);
-        return segments.acquire(rank,
-                                request.session(),
-                                request.round(),
-                                {request.receive_bytes(), request.return_bytes()});
-    };
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
-    EXPECT_THAT(waits(),
-                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
-                            "ffn worker 0: round 7 of session 1: 4096 and 512 bytes"));
-}
-
-// Goal: the session of a round gets its memory, too. Method: a rank asks that starts again while
-// the session serves. Oracle: what both mapped.
-TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
-    config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512});
-    acquire_from(segments);
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const ScopedVariable ask("AFD_FAKE_ASK", "0");
-    ASSERT_EQ(::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL), 0);
-    ASSERT_TRUE(run_until(loop_, [&] { return waits().size() == 2; }));
-    EXPECT_THAT(waits(),
-                ElementsAre("attention worker 0: round 7 at rank 0: 4096 and 512 bytes",
-                            "ffn worker 0: round 7 of session 0: 4096 and 512 bytes"));
-}
-
-// Goal: where workers share no windows a rank hears that it may take memory, and the session hears
-// nothing.
-TEST_F(SupervisorTest, ARankMayTakeMemoryOfItsOwnForARound) {
-    config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512},
-        schedule::Windows::kPrivate);
-    acquire_from(segments);
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const ScopedVariable ask("AFD_FAKE_ASK", "0");
-    ASSERT_EQ(::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL), 0);
-    ASSERT_TRUE(run_until(loop_, [&] { return !waits().empty(); }));
-    EXPECT_THAT(waits(), ElementsAre("ffn worker 0: round 7 of session 0: 0 and 0 bytes"));
-    EXPECT_EQ(segments.bytes_of(0), 4096U + 512U);
-}
-
-TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
-    const ScopedVariable ask("AFD_FAKE_ASK", "1");
-    config_.attention_workers = 1;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready && waits().size() == 2; }));
-    EXPECT_THAT(waits(),
-                ElementsAre("attention worker 0: round 7 of session 1: failed precondition",
-                            "ffn worker 0: round 7 of session 1: failed precondition"));
-}
-
-// Goal: whoever asks for memory and does not read the answers costs afdd none of its own, also
-// where these bring no descriptors. Method: a rank of workers that share no windows. Oracle: it is
-// killed until it is given up, with the words.
-TEST_F(SupervisorTest, WhoAsksForMemoryAndReadsNoAnswerIsKilled) {
-    const ScopedVariable floods("AFD_FAKE_FLOOD", "1");
-    config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512},
-        schedule::Windows::kPrivate);
-    acquire_from(segments);
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
-    EXPECT_THAT(program_.given_up, HasSubstr("it reads none of 4096 answers to what it asked"));
-}
-
-// Goal: a worker cannot fill the log. Method: the same rank, where every request is refused: more
-// than four thousand times before it is killed. Oracle: the lines.
-TEST_F(SupervisorTest, RefusedRequestsForMemoryAreALineNowAndThen) {
-    const ScopedVariable floods("AFD_FAKE_FLOOD", "1");
-    config_.attention_workers = 1;
-    set_log_level("warn");
-    testing::internal::CaptureStderr();
-    start();
-    EXPECT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
-    const std::string lines = testing::internal::GetCapturedStderr();
-    set_log_level("off");
-    EXPECT_THAT(lines, HasSubstr("this instance makes none; the batch goes through the windows"));
-    EXPECT_LT(num_lines_with("goes through the windows", lines), 1000U);
-    EXPECT_LT(num_lines_with("killing ffn worker 0", lines), 100U);
-}
-
 // Goal: no process of this user can fill the log. Method: a hundred of them ask for a slot that
 // they cannot have. Oracle: each hears why; the lines.
 TEST_F(SupervisorTest, RefusedVisitorsAreALineNowAndThen) {
@@ -316,47 +202,6 @@ TEST_F(SupervisorTest, FailureThatNoRestartMendsIsGivenUpAtOnceWithItsReason) {
     EXPECT_THAT(program_.given_up, HasSubstr("exited with status 1: tensor x is missing"));
 }
 
-// Goal: a worker that hangs before it is ready does not hang for ever, and the reason is said.
-// Method: workers that wait for a file. Oracle: they are killed until they are given up, with the
-// words; if the file comes in time, the next process gets ready.
-TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsKilledAndGivenUpWithTheReason) {
-    const std::string file = directory_.path("go_on");
-    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
-    config_.start_timeout_ms = 100;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
-    EXPECT_THAT(program_.given_up, HasSubstr("it is not ready after start_timeout_ms = 100"));
-    EXPECT_THAT(program_.given_up, HasSubstr("(3 attempts)"));
-}
-
-TEST_F(SupervisorTest, WorkerThatHangsBeforeItIsReadyIsTriedAgain) {
-    const std::string file = directory_.path("go_on");
-    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
-    config_.start_timeout_ms = 1000;
-    config_.start_attempts = 100;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).num_restarts() > 0; }));
-    std::ofstream(file).put('x');
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const uint32_t pid = worker("ffn", 0).pid();
-    // A time-out of the start must not end a worker that serves.
-    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
-}
-
-// Goal: a large model may take its time to load. Method: a start that takes longer than the
-// time-out, with time for the weights. Oracle: the first processes get ready.
-TEST_F(SupervisorTest, WorkerWithMuchToLoadHasMoreTimeToGetReady) {
-    const std::string file = directory_.path("go_on");
-    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
-    config_.start_timeout_ms = 100;
-    load_ms_ = 600'000;
-    start();
-    EXPECT_FALSE(run_for(loop_, 500, [&] { return worker("ffn", 0).num_restarts() > 0; }));
-    std::ofstream(file).put('x');
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    EXPECT_EQ(worker("ffn", 0).num_restarts(), 0U);
-}
-
 TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     start();
     // The two programs exist; a supervisor that looks elsewhere finds none.
@@ -375,77 +220,6 @@ TEST_F(SupervisorTest, MissingProgramIsGivenUpWithItsPath) {
     ASSERT_TRUE(run_until(loop, [&] { return !program_.given_up.empty(); }));
     EXPECT_THAT(program_.given_up, HasSubstr("cannot start"));
     EXPECT_THAT(program_.given_up, HasSubstr("no such file"));
-}
-
-TEST_F(SupervisorTest, HungWorkerIsKilledAndReplaced) {
-    config_.hang_timeout_ms = 600;
-    schedule::HeartbeatView hung;
-    hung.pid = 1;
-    hung.progress = 42;
-    hung.state = schedule::WorkerState::kComputing;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    heartbeats_[{control::FFN, 0}] = hung;
-    const uint32_t pid = worker("ffn", 0).pid();
-    ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).pid() != pid; }));
-    EXPECT_EQ(worker("attention", 0).num_restarts(), 0U);
-}
-
-TEST_F(SupervisorTest, SilentIdleWorkerLivesUntilSomebodyWaitsForIt) {
-    config_.hang_timeout_ms = 600;
-    schedule::HeartbeatView idle;
-    idle.pid = 1;
-    idle.state = schedule::WorkerState::kIdle;
-    schedule::HeartbeatView waiting = idle;
-    waiting.state = schedule::WorkerState::kWaiting;
-    waiting.wait.kind = schedule::WaitKind::kResults;
-    waiting.wait.peer = 0;
-    heartbeats_[{control::FFN, 0}] = idle;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const uint32_t pid = worker("ffn", 0).pid();
-    const uint64_t start_ms = loop_.now_ms();
-    ASSERT_TRUE(run_until(loop_, [&] { return loop_.now_ms() - start_ms > 2000; }));
-    EXPECT_EQ(worker("ffn", 0).pid(), pid);
-    heartbeats_[{control::ATTENTION, 1}] = waiting;
-    ASSERT_TRUE(run_until(loop_, [&] {
-        waiting.progress = ++progress_;
-        heartbeats_[{control::ATTENTION, 1}] = waiting;
-        return worker("ffn", 0).pid() != pid;
-    }));
-}
-
-TEST_F(SupervisorTest, StoppedWorkerIsShownAsStopped) {
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const auto pid = static_cast<pid_t>(worker("attention", 1).pid());
-    ::kill(pid, SIGSTOP);
-    EXPECT_TRUE(wait_for_state("attention", 1, "stopped"));
-    ::kill(pid, SIGCONT);
-    EXPECT_TRUE(wait_for_state("attention", 1, "ready"));
-}
-
-// Goal: a worker that is stopped does not keep everybody waiting for as long as one that may be
-// computing. Method: SIGSTOP, and no time-out for hangs. Oracle: nothing happens while nobody needs
-// it; then another process has its slot, and no other slot was touched.
-TEST_F(SupervisorTest, StoppedWorkerIsReplacedOnceSomebodyNeedsIt) {
-    config_.stop_timeout_ms = 300;
-    schedule::HeartbeatView idle;
-    idle.pid = 1;
-    idle.state = schedule::WorkerState::kIdle;
-    heartbeats_[{control::FFN, 0}] = idle;
-    start();
-    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
-    const uint32_t pid = worker("ffn", 0).pid();
-    ::kill(static_cast<pid_t>(pid), SIGSTOP);
-    ASSERT_TRUE(wait_for_state("ffn", 0, "stopped"));
-    EXPECT_FALSE(run_for(loop_, 1500, [&] { return worker("ffn", 0).pid() != pid; }));
-    heartbeats_.erase({control::FFN, 0});
-    ASSERT_TRUE(run_until(loop_, [&] {
-        return worker("ffn", 0).pid() != pid && worker("ffn", 0).state() == "ready";
-    }));
-    EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
-    EXPECT_EQ(worker("attention", 0).num_restarts(), 0U);
 }
 
 TEST_F(SupervisorTest, GarbageAndStrangersOnTheControlSocketHarmNobody) {

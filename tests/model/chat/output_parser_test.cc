@@ -13,6 +13,10 @@ namespace {
 using testing::ElementsAre;
 using Kind = ChatEvent::Kind;
 
+// Whose calls have arguments that are JSON in the text.
+constexpr ToolSyntax kJsonArguments[] = {
+    ToolSyntax::kJson, ToolSyntax::kDeepSeekV3, ToolSyntax::kDeepSeekV31, ToolSyntax::kKimi};
+
 const OutputSyntax kQwen{ReasoningSyntax::kTagged, ToolSyntax::kJson};
 const OutputSyntax kR1{ReasoningSyntax::kStarted, ToolSyntax::kDeepSeekV3};
 const OutputSyntax kV31Calls{ReasoningSyntax::kNone, ToolSyntax::kDeepSeekV31};
@@ -148,10 +152,7 @@ TEST(OutputParser, ArgumentsThatAreNoObjectAreNoCall) {
 // Goal: a call is told as soon as its arguments begin, and they as they come. Method: a call in the
 // form of each syntax, in parts. Oracle: the events of each part.
 TEST(OutputParser, ArgumentsAreToldWhileTheyCome) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const std::string text = call_text(syntax, R"({"a": "bc"})");
         const size_t open = text.find(R"({"a")");
         OutputParser parser({.tools = syntax});
@@ -169,10 +170,7 @@ TEST(OutputParser, ArgumentsAreToldWhileTheyCome) {
 
 // A call whose name has come stays one: arguments that break, or are cut, are those that came.
 TEST(OutputParser, ArgumentsThatBreakAreThoseThatCame) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const OutputSyntax form{.tools = syntax};
         const std::string end(call_form(syntax).value().behind.back().text);
         const std::string whole = call_text(syntax, R"({"a": {"b": "\"}"}})");
@@ -201,10 +199,7 @@ TEST(OutputParser, ArgumentsThatBreakAreThoseThatCame) {
 
 // The end of a call may be late, or missing: what a model says instead is not lost.
 TEST(OutputParser, WhatStandsBehindArgumentsIsSaid) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const OutputSyntax form{.tools = syntax};
         const std::string end(call_form(syntax).value().behind.back().text);
         const std::string whole = call_text(syntax, R"({"a": 1})");
@@ -238,10 +233,7 @@ TEST(OutputParser, WhatStandsBehindArgumentsIsSaid) {
 
 // Only what the form has there closes a call, and only once; of text nothing is taken for it.
 TEST(OutputParser, WhatClosesACallIsThatOfItsForm) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const OutputSyntax form{.tools = syntax};
         const std::string whole = call_text(syntax, "{}");
         const std::string open = whole.substr(0, whole.rfind("{}") + 2);
@@ -292,10 +284,7 @@ TEST(OutputParser, WhatStandsBehindArgumentsIsSaidAtOnce) {
 
 // An answer that must be a call says no beginnings of marks where it is cut.
 TEST(OutputParser, ACallThatMustComeIsCutToItsName) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const OutputSyntax form{.tools = syntax, .must_call = true};
         const std::string text = call_text(syntax, "{\"a\": 1}");
         for (size_t size = 0; size < text.size(); ++size) {
@@ -360,10 +349,7 @@ TEST(OutputParser, WithoutMarksToLookForAllIsContentAtOnce) {
 
 // Goal: a call in the form of call_form() is read as that call, and as nothing else.
 TEST(OutputParser, ReadsCallsInTheFormThatIsAskedFor) {
-    for (const ToolSyntax syntax : {ToolSyntax::kJson,
-                                    ToolSyntax::kDeepSeekV3,
-                                    ToolSyntax::kDeepSeekV31,
-                                    ToolSyntax::kKimi}) {
+    for (const ToolSyntax syntax : kJsonArguments) {
         const CallForm form = call_form(syntax).value();
         std::string text;
         for (const CallPart& part : form.before) text += part.text;

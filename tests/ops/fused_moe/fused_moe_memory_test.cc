@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a composition reserves: the planner's bytes, and calls that need more than was reserved.
+// What a composition reserves: the planner's bytes.
 
 #include <gtest/gtest.h>
 
@@ -11,12 +11,11 @@
 #include <optional>
 #include <string>
 
-#include "ops/fused_moe/amounts.h"
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/between_processes.h"
 #include "ops/fused_moe/plan/moe_plan.h"
 #include "tests/counted_allocations.h"
-#include "tests/ops/fused_moe/moe_matrix.h"
+#include "tests/ops/fused_moe/moe_compositions.h"
 
 #if defined(__has_feature)
 #define AFD_HAS_FEATURE(name) __has_feature(name)
@@ -27,95 +26,8 @@
 namespace afd::ops {
 namespace {
 
-using test::kMatrixHidden;
-using test::MatrixCase;
-
-// Capacity and Count neither convert into each other nor compare, and the number of dispatchers
-// enters once.
-template <typename A, typename B>
-concept Comparable = requires(A a, B b) {
-    a < b;
-};
-static_assert(!std::is_convertible_v<Capacity, Count> && !std::is_convertible_v<Count, Capacity>);
-static_assert(!std::is_convertible_v<size_t, Capacity> && !std::is_convertible_v<Count, size_t>);
-static_assert(Comparable<Count, Count> && !Comparable<Count, Capacity>);
-template <typename T>
-concept MultipliesDispatchers = requires(T capacity) {
-    capacity.of(uint64_t{2});
-};
-static_assert(MultipliesDispatchers<RankCapacity> && !MultipliesDispatchers<Capacity>);
-
-TEST(Amounts, SumsAndProductsNoticeOverflowAndStaySo) {
-    EXPECT_EQ(RankCapacity(300).of(4), Capacity(1200));
-    EXPECT_EQ((Capacity(5) + Capacity(6)) * 3, Capacity(33));
-    EXPECT_TRUE(fits(Count(33), Capacity(33)));
-    EXPECT_FALSE(fits(Count(34), Capacity(33)));
-    const Capacity half(uint64_t{1} << 62);
-    EXPECT_FALSE(half.overflowed());
-    EXPECT_EQ((half + (half * 1)).overflowed(), true);
-    EXPECT_TRUE((half * 2).overflowed());
-    EXPECT_TRUE((half * UINT64_MAX).overflowed());
-    EXPECT_EQ(half * 0, Capacity(0));
-    EXPECT_TRUE(((half * 2) + Capacity(1)).overflowed());
-    EXPECT_TRUE((half * 2 * 1).overflowed());
-    EXPECT_TRUE(Capacity(UINT64_MAX).overflowed());
-    EXPECT_TRUE(bytes_of<float>(half).overflowed());
-    EXPECT_FALSE(fits(Count(UINT64_MAX), Capacity(UINT64_MAX)));
-    EXPECT_EQ((half * 2).text(), "more than 2^63");
-    EXPECT_EQ(bytes_of<float>(Capacity(17)), Capacity(128));
-}
-
-const test::MatrixModel& model(ExpertQuantisation quantisation) {
-    static const test::MatrixModel models[] = {test::MatrixModel(ExpertQuantisation::kNone),
-                                               test::MatrixModel(ExpertQuantisation::kInt8),
-                                               test::MatrixModel(ExpertQuantisation::kInt4),
-                                               test::MatrixModel(ExpertQuantisation::kFp8)};
-    return models[static_cast<size_t>(quantisation)];
-}
-
-std::string where(const MoePair& pair, const FusedMoeConfig& config) {
-    return std::string(pair.prepare_finalize->capability->name) + " + " +
-           std::string(pair.experts->capability->name) + " " + std::to_string(config.row_fraction) +
-           " " + std::string(name_of(config.overflow)) + " chunks of " +
-           std::to_string(config.max_chunk_tokens);
-}
-
-// Calls body(pair, config) for the legal compositions within one process: every weight format,
-// whole and chunked, bf16, int8 and fp8 rows, weights on the input, three fractions and three
-// policies.
-template <typename Body>
-size_t for_each_composition(const Body& body) {
-    size_t count = 0;
-    for (const MoePair& pair : moe_pairs()) {
-        if (pair.prepare_finalize->make == nullptr) continue;
-        for (const MoeFeature feature : {MoeFeature::kPlain,
-                                         MoeFeature::kChunked,
-                                         MoeFeature::kInt8Dispatch,
-                                         MoeFeature::kFp8Dispatch,
-                                         MoeFeature::kWeightOnInput}) {
-            for (const double fraction : {1.0, 0.3, 0.01}) {
-                for (const RowOverflow overflow :
-                     {RowOverflow::kError, RowOverflow::kBackpressure, RowOverflow::kChunk}) {
-                    FusedMoeConfig config =
-                        with_feature(test::matrix_config(pair.quantisation), feature);
-                    config.num_micro_batches = 3;
-                    config.num_kept_layouts = 1;
-                    config.row_fraction = fraction;
-                    config.overflow = overflow;
-                    if (!check_composition(*pair.prepare_finalize, *pair.experts, config).ok()) {
-                        continue;
-                    }
-                    body(pair, config);
-                    ++count;
-                }
-            }
-        }
-    }
-    return count;
-}
-
 void expect_reserved_as_planned(const MoePair& pair, FusedMoeConfig config, Int4Rows int4_rows) {
-    test::MatrixShard shard = model(pair.quantisation).with_shared(config.num_shared);
+    test::MatrixShard shard = test::matrix_model(pair.quantisation).with_shared(config.num_shared);
     shard.table.set_int4_rows(int4_rows);
     SerialParallel serial;
     const MoeLimits limits{.config = config,
@@ -125,8 +37,8 @@ void expect_reserved_as_planned(const MoePair& pair, FusedMoeConfig config, Int4
     const MoePlan plan = plan_moe(pair, limits).value();
     const auto experts = pair.experts->make(shard.setup());
     const auto check = [&](const FusedMoeConfig& of, const MoeMemory& planned) {
-        const std::string name =
-            where(pair, of) + ", int4 with rows of " + std::string(name_of(int4_rows));
+        const std::string name = test::name_of_composition(pair, of) + ", int4 with rows of " +
+                                 std::string(name_of(int4_rows));
         const uint64_t before = afd::test::num_allocated_bytes();
         const auto prepare_finalize = pair.prepare_finalize->make(of, serial);
         const FusedMoe moe = FusedMoe::compose(*prepare_finalize, *experts, of, serial).value();
@@ -145,7 +57,7 @@ void expect_reserved_as_planned(const MoePair& pair, FusedMoeConfig config, Int4
 // operator new for meanwhile, which serves the smaller workspaces and tables of a few entries.
 TEST(MoePlan, WhatIsPlannedIsWhatComposeReserves) {
     const size_t count =
-        for_each_composition([](const MoePair& pair, const FusedMoeConfig& config) {
+        test::for_each_composition([](const MoePair& pair, const FusedMoeConfig& config) {
             expect_reserved_as_planned(pair, config, Int4Rows::kBf16);
             if (pair.quantisation == ExpertQuantisation::kInt4) {
                 expect_reserved_as_planned(pair, config, Int4Rows::kInt8);
@@ -199,7 +111,8 @@ class MemoryLimit {
 // process. Method: parts of a small configuration, composed for the largest ones within 1 GiB.
 TEST(FusedMoe, MemoryThatIsNotThereIsRefusedByField) {
     const FusedMoeConfig small = test::matrix_config(ExpertQuantisation::kNone);
-    const test::MatrixShard shard = model(small.quantisation).with_shared(small.num_shared);
+    const test::MatrixShard shard =
+        test::matrix_model(small.quantisation).with_shared(small.num_shared);
     SerialParallel serial;
     const auto prepare_finalize = find_prepare_finalize("local").value()->make(small, serial);
     const auto experts = find_experts("grouped_bf16").value()->make(shard.setup());
@@ -400,121 +313,6 @@ TEST(MoePlan, NamesTheRowsThatOneRankMayGet) {
                           find_experts("batched_bf16").value()};
     EXPECT_EQ(plan_moe(batched, {.config = config, .intermediate = 64}).value().rank_rows_max,
               Capacity(500));
-}
-
-struct Layer {
-    SerialParallel serial;
-    test::MatrixShard shard;
-    std::unique_ptr<PrepareFinalize> prepare_finalize;
-    std::unique_ptr<Experts> experts;
-    FusedMoe moe;
-    test::RandomMatrix x = test::matrix_tokens();
-
-    Layer(const MoePair& pair, const FusedMoeConfig& config)
-        : shard(model(pair.quantisation).with_shared(config.num_shared)),
-          prepare_finalize(pair.prepare_finalize->make(config, serial)),
-          experts(pair.experts->make(shard.setup())),
-          moe(FusedMoe::compose(*prepare_finalize, *experts, config, serial).value()) {}
-
-    Result<std::vector<Bf16>> apply(const MatrixCase& c) {
-        std::vector<Bf16> out(c.num_tokens * kMatrixHidden);
-        MoeInput input = c.input(x);
-        input.num_shared = static_cast<uint32_t>(moe.config().num_shared);
-        AFD_TRY(moe.apply(input, make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden)));
-        return out;
-    }
-};
-
-// Goal: with kChunk and kBackpressure every call goes through, with the bits of the worst case's
-// reservation, and with kError it does so or is refused; nothing is dropped.
-TEST(RowOverflow, NoPolicyDropsARow) {
-    std::vector<MatrixCase> cases;
-    for (const uint32_t top_k : {4u, 1u}) {
-        for (const test::Routing routing : test::kRoutings) cases.emplace_back(33, top_k, routing);
-        cases.emplace_back(257, top_k, test::Routing::kZipf);
-        cases.emplace_back(0, top_k, test::Routing::kZipf);
-    }
-    size_t num_refused = 0;
-    for_each_composition([&](const MoePair& pair, FusedMoeConfig config) {
-        if (pair.experts->capability->name == "reference") return;  // The same dispatch, slower.
-        Layer bounded(pair, config);
-        const bool may_refuse = config.overflow == RowOverflow::kError;
-        const std::string name = where(pair, config);
-        config.row_fraction = 1.0;
-        Layer whole(pair, config);
-        for (const MatrixCase& c : cases) {
-            if (c.top_k > config.top_k) continue;
-            const Result<std::vector<Bf16>> have = bounded.apply(c);
-            if (may_refuse && !have.ok()) {
-                EXPECT_EQ(have.error().code, Code::kResourceExhausted);
-                ++num_refused;
-                continue;
-            }
-            ASSERT_TRUE(have.ok()) << name << ": " << c.name() << ": " << have.error().message;
-            ASSERT_EQ(have.value(), whole.apply(c).value()) << name << ": " << c.name();
-        }
-    });
-    EXPECT_GT(num_refused, 0u);
-}
-
-TEST(RowOverflow, ErrorSaysHowManyTokensFit) {
-    FusedMoeConfig config = test::matrix_config(ExpertQuantisation::kNone);
-    config.row_fraction = 0.1;  // 26 of 257
-    const MatrixCase c(33, 4, test::Routing::kOneExpert);
-    Layer batched(
-        {find_prepare_finalize("local_batched").value(), find_experts("batched_bf16").value()},
-        config);
-    const std::string reason =
-        "row_fraction 0.100000 reserves rows for 26 of the call's 33 tokens; raise it, or take "
-        "overflow chunk";
-    EXPECT_EQ(batched.apply(c).error().message, reason);
-    // Places are counted by expert: spread over all, the same tokens fit, but for the shared one.
-    MatrixCase spread(26, 4, test::Routing::kUniform);
-    EXPECT_TRUE(batched.apply(spread).ok());
-    Layer local({find_prepare_finalize("local").value(), find_experts("grouped_bf16").value()},
-                config);
-    EXPECT_EQ(local.apply(c).error().message, reason);
-}
-
-TEST(RowOverflow, BackpressureRefusesUntilATicketEnds) {
-    FusedMoeConfig config = test::matrix_config(ExpertQuantisation::kNone);
-    config.num_micro_batches = 3;
-    config.row_fraction = 0.5;  // Two batches.
-    config.overflow = RowOverflow::kBackpressure;
-    const MatrixCase c(33, 4, test::Routing::kZipf);
-    for (const char* name : {"local", "two_phase", "local_batched"}) {
-        const bool is_batched = std::string(name) == "local_batched";
-        Layer layer({find_prepare_finalize(name).value(),
-                     find_experts(is_batched ? "batched_bf16" : "grouped_bf16").value()},
-                    config);
-        const std::vector<Bf16> want = layer.apply(c).value();
-        MoeTicket first = layer.moe.start(c.input(layer.x), 2).value();
-        EXPECT_EQ(first.micro_batch(), 2u);
-        EXPECT_FALSE(layer.moe.slot_free(2));
-        EXPECT_EQ(layer.moe.start(c.input(layer.x), 2).error().message,
-                  "micro_batch 2 is in flight; finish or drop its ticket first");
-        MoeTicket second = layer.moe.start(c.input(layer.x), 0).value();
-        EXPECT_FALSE(layer.moe.slot_free(1));
-        const Result<MoeTicket> refused = layer.moe.start(c.input(layer.x), 1);
-        ASSERT_FALSE(refused.ok());
-        EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
-        EXPECT_EQ(refused.error().message,
-                  "all 2 batches that row_fraction 0.500000 of 3 micro-batches reserves are in "
-                  "flight; start again when one has ended");
-        const auto finish = [&](MoeTicket&& ticket) {
-            std::vector<Bf16> out(want.size());
-            EXPECT_TRUE(layer.moe
-                            .finish(std::move(ticket),
-                                    make_rows(out.data(), size_t{c.num_tokens}, kMatrixHidden))
-                            .ok());
-            return out;
-        };
-        EXPECT_EQ(finish(std::move(second)), want);
-        EXPECT_TRUE(layer.moe.slot_free(1));
-        MoeTicket third = layer.moe.start(c.input(layer.x), 1).value();
-        EXPECT_EQ(finish(std::move(first)), want);
-        EXPECT_EQ(finish(std::move(third)), want);
-    }
 }
 
 }  // namespace
