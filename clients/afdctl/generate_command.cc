@@ -171,6 +171,8 @@ void print_details(const GenerateOptions& options, const Generation& generation)
 }
 
 void print_summary(const Generation& generation) {
+    // Both outputs may be one file, and only this one goes there at once.
+    std::cout << std::flush;
     const Finished& finished = generation.finished;
     std::fprintf(stderr,
                  "%s: %u prompt and %u output tokens, first after %.1f ms, all after %.1f ms, "

@@ -20,11 +20,13 @@ using afd::testing::MockAfdd;
 using afd::testing::MockAnswer;
 using afd::testing::ProgramOptions;
 using afd::testing::ProgramResult;
+using afd::testing::run_program;
 using afd::testing::steady_answer;
 using afd::testing::story;
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(Afdctl, GenerateStreamsTheTextToStandardOutput) {
     MockAfdd server([](size_t, const Generate&) { return story({"there ", "was ", "a fox"}); });
@@ -84,6 +86,17 @@ TEST(Afdctl, GenerateTakesIdsAndPrintsIdsAndLogprobs) {
     const Generate sent = server.generates().at(0);
     ASSERT_EQ(sent.token_ids().ids_size(), 3);
     EXPECT_EQ(sent.token_ids().ids(2), 7u);
+}
+
+TEST(Afdctl, GenerateKeepsItsOrderWhereBothOutputsAreOne) {
+    MockAfdd server([](size_t, const Generate&) { return story({"a", "b"}); });
+    ProgramOptions options;
+    options.environment = {"XDG_RUNTIME_DIR=" + server.directory()};
+    const ProgramResult result =
+        run_program({"/bin/sh", "-c", "exec \"$0\" generate hi --token-ids 2>&1", AFDCTL}, options);
+    EXPECT_EQ(result.exit_code, 0) << result.out;
+    EXPECT_THAT(result.out,
+                StartsWith("ab\nprompt_ids 1 2 3\ntoken_ids 100 101\nlength: 3 prompt"));
 }
 
 TEST(Afdctl, GenerateReadsStandardInput) {

@@ -125,18 +125,33 @@ class SlurmTest(unittest.TestCase):
         """Without the times."""
         return re.sub(r"^(length|stop): .*$", "", text, flags=re.MULTILINE)
 
+    def cancel_while_it_answers(self, job: int, *options: str) -> None:
+        """Seconds of work are there when scancel is called, and every answer must be whole."""
+        num_requests, num_tokens = 8, 800
+        instance = f"job{job}"
+        whole = self.answer_of(self.generate(instance, num_tokens))
+        with concurrent.futures.ThreadPoolExecutor(num_requests) as others:
+            requests = [others.submit(self.generate, instance, num_tokens)
+                        for _ in range(num_requests)]
+            self.slurm.wait_for(
+                lambda: self.status_of(instance).get("num_running") == num_requests,
+                "the requests run")
+            self.slurm.call("scancel", *options, str(job))
+            self.assertFalse(any(request.done() for request in requests), "none was cut")
+            self.assertEqual({self.answer_of(request.result()) for request in requests}, {whole})
+
     def test_scancel_drains(self) -> None:
-        """A request that runs is answered to its end, and nothing of the job stays behind."""
+        """Within KillWait; and nothing of the job stays behind. srun forwards no more output."""
         job = self.submit()
-        whole = self.answer_of(self.generate(f"job{job}", 200))
-        with concurrent.futures.ThreadPoolExecutor() as others:
-            request = others.submit(self.generate, f"job{job}", 200)
-            self.slurm.wait_for(lambda: self.status_of(f"job{job}").get("num_running") == 1,
-                                "the request runs")
-            self.slurm.call("scancel", str(job))
-            self.assertEqual(self.answer_of(request.result()), whole)
+        self.cancel_while_it_answers(job)
         self.assertEqual(self.wait_end(job), "CANCELLED")
-        self.assertIn("draining 1 requests", self.log(job))
+
+    def test_scancel_of_a_signal_drains_without_a_limit_of_slurm(self) -> None:
+        job = self.submit()
+        self.cancel_while_it_answers(job, "--signal", "TERM")
+        self.assertEqual(self.wait_end(job), "COMPLETED")
+        self.assertIn("draining 8 requests", self.log(job))
+        self.assertIn("ended: 9 requests served, 0 failed", self.log(job))
 
     def test_a_job_ends_with_its_leader(self) -> None:
         job = self.submit()
