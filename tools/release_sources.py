@@ -85,10 +85,15 @@ SOURCES = {
         "MaxText; `EchoCog/gpt-oss-20b`, `config.json`, where only `quant_method` was changed"),
     "kanana_2_30b_a3b": Source(
         "no copy was found. The publisher's page (`kakao/kanana-2`) says latent attention, and 30·10⁹ "
-        "elements of which 3 are active; these keys make 30.7 and 3.4",
+        "elements of which 3 are active; these keys make 30.7 and 3.4. Megatron-Bridge (a test of "
+        "DeepSeek's attention) says that `q_lora_rank` is null. `ng-jianshn/llm-vram-calculator` "
+        "reads the published file and shows 0.21 GiB of KV cache for 4,096 tokens, which these keys "
+        "make (`kv_lora_rank` + `qk_rope_head_dim` = 576), 1.5 GiB as it would be without the latent "
+        "(`hidden_size` = 2048), and 3.37·10⁹ active elements of 30·10⁹: 3.39 with this "
+        "`moe_intermediate_size`, and 3.94 or 2.83 with 16 less or more",
         confirmed=("num_hidden_layers", "first_k_dense_replace", "n_routed_experts",
                    "num_experts_per_tok", "n_shared_experts", "vocab_size",
-                   "max_position_embeddings")),
+                   "max_position_embeddings", "q_lora_rank")),
     "kimi_k2": Source(
         "aiconfigurator; slime; the rest of `rope_scaling` in a report of Kimi-K2-0905 "
         "(`ParagEkbote/hf-model-inspector`)",
