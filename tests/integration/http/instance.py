@@ -97,6 +97,7 @@ class Instance:
 def stopped(pids: list[int]):
     """With the FFN workers of an instance no step is completed meanwhile. They are asked for before:
     the demo model generates its whole context in 150 ms, in which a busy machine starts no program.
+    What ends meanwhile is not missed.
     """
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -104,7 +105,8 @@ def stopped(pids: list[int]):
         yield
     finally:
         for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def events_of(body: bytes) -> list[str]:

@@ -22,7 +22,9 @@ import sys
 import tempfile
 import unittest
 
-from slurm import MEMORY_MB, Slurm
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "http"))
+from instance import stopped  # noqa: E402
+from slurm import MEMORY_MB, Slurm  # noqa: E402
 
 BIN = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
@@ -125,33 +127,31 @@ class SlurmTest(unittest.TestCase):
         """Without the times."""
         return re.sub(r"^(length|stop): .*$", "", text, flags=re.MULTILINE)
 
-    def cancel_while_it_answers(self, job: int, *options: str) -> None:
-        """Seconds of work are there when scancel is called, and every answer must be whole."""
-        num_requests, num_tokens = 8, 800
+    def cancel_amid_a_request(self, *options: str) -> int:
+        """The job, of which the request was answered whole. Its experts rest until scancel is over,
+        so that it runs then."""
+        job = self.submit("--stop-timeout-ms", "0", "--hang-timeout-ms", "0")
         instance = f"job{job}"
-        whole = self.answer_of(self.generate(instance, num_tokens))
-        with concurrent.futures.ThreadPoolExecutor(num_requests) as others:
-            requests = [others.submit(self.generate, instance, num_tokens)
-                        for _ in range(num_requests)]
-            self.slurm.wait_for(
-                lambda: self.status_of(instance).get("num_running") == num_requests,
-                "the requests run")
-            self.slurm.call("scancel", *options, str(job))
-            self.assertFalse(any(request.done() for request in requests), "none was cut")
-            self.assertEqual({self.answer_of(request.result()) for request in requests}, {whole})
+        whole = self.answer_of(self.generate(instance))
+        with concurrent.futures.ThreadPoolExecutor() as others:
+            with stopped(pids_of(job, "afd-ffn-worker")):
+                request = others.submit(self.generate, instance)
+                self.slurm.wait_for(lambda: self.status_of(instance).get("num_running") == 1,
+                                    "the request runs")
+                self.slurm.call("scancel", *options, str(job))
+            self.assertEqual(self.answer_of(request.result()), whole)
+        return job
 
     def test_scancel_drains(self) -> None:
         """Within KillWait; and nothing of the job stays behind. srun forwards no more output."""
-        job = self.submit()
-        self.cancel_while_it_answers(job)
+        job = self.cancel_amid_a_request()
         self.assertEqual(self.wait_end(job), "CANCELLED")
 
     def test_scancel_of_a_signal_drains_without_a_limit_of_slurm(self) -> None:
-        job = self.submit()
-        self.cancel_while_it_answers(job, "--signal", "TERM")
+        job = self.cancel_amid_a_request("--signal", "TERM")
         self.assertEqual(self.wait_end(job), "COMPLETED")
-        self.assertIn("draining 8 requests", self.log(job))
-        self.assertIn("ended: 9 requests served, 0 failed", self.log(job))
+        self.assertIn("draining 1 requests", self.log(job))
+        self.assertIn("ended: 2 requests served, 0 failed", self.log(job))
 
     def test_a_job_ends_with_its_leader(self) -> None:
         job = self.submit()
