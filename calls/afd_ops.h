@@ -41,8 +41,8 @@ enum {
     AFD_OPS_OK = 0,
     AFD_OPS_INVALID_ARGUMENT = 1,   /* The call is wrong; text says what is allowed. */
     AFD_OPS_NOT_FOUND = 2,          /* There is no operator of that name. */
-    AFD_OPS_RESOURCE_EXHAUSTED = 4, /* More memory than memory_max, or than there is. */
-    AFD_OPS_FAILED_PRECONDITION = 5 /* A context whose state does not allow the call. */
+    AFD_OPS_RESOURCE_EXHAUSTED = 4, /* More memory than memory_max or than there is; no threads. */
+    AFD_OPS_FAILED_PRECONDITION = 5 /* A state that does not allow the call; none today. */
 };
 
 typedef enum {
@@ -125,7 +125,8 @@ size_t afd_ops_num_outputs(const afd_ops_call* call);
 afd_ops_tensor afd_ops_output(const afd_ops_call* call, size_t index);
 
 /* Step two. `outputs`: memory of each output, in their order, aligned for its elements. What an
- * operator leaves untouched keeps its bytes. On an error nothing has been written. */
+ * operator leaves untouched keeps its bytes. On an error nothing has been written, unless a
+ * reference found no memory. */
 int afd_ops_run(afd_ops_call* call,
                 void* const* outputs,
                 void* workspace,
@@ -134,7 +135,8 @@ int afd_ops_run(afd_ops_call* call,
 
 /* What this machine can do at most with num_threads threads (0 and 1: one), measured in about a
  * fifth of a second: bytes a second of copying memory, operations a second of matrices in the
- * cache. Both 0: there was no memory for it, or there were not that many threads. */
+ * cache. More than 1024 threads count as 1024. Both 0: there was no memory for it, or there were
+ * not that many threads. */
 void afd_ops_machine_limits(uint32_t num_threads,
                             double* bytes_per_second,
                             double* operations_per_second);

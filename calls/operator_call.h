@@ -10,8 +10,7 @@
 // make() judges names, kinds, shapes, dtypes and the memory that the call needs, and does all that
 // allocates: nothing has been written when it refuses. run() judges the values that only the
 // operator looks at, writes the outputs and what the record calls in place, and allocates nothing
-// but the text of an error; small blocks in the checks of attention_to_ffn and of the MLA
-// operators, and the references, are the exception.
+// but the text of an error; the references are the exception.
 //
 // Views are of the caller's memory and are never copied; it outlives the call. Windows of several
 // workers are one tensor [workers, bytes], or one tensor [bytes] a worker, all under the one name.

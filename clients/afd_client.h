@@ -73,7 +73,8 @@ class Client {
 
     // Runs `request` to its end. A cancelled generation is a result with reason CANCELLED and the
     // tokens that came before.
-    // Errors: what afdd reports for the request; kDeadlineExceeded after `timeout` (the request is
+    // Errors: what afdd reports for the request, such as kCancelled if it was cancelled before afdd
+    // had read its text; kDeadlineExceeded after `timeout` (the request is
     // cancelled, the client stays usable), or if afdd does not end within 5 s what `cancellation`
     // stopped; kUnavailable or kDataLoss if the connection broke, or afdd gives no sign of life
     // (the client is then useless).

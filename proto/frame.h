@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Framing of the two socket protocols (client.proto, control.proto): each message is preceded by
+// Framing of the socket protocols (client, control, cluster, handover): each message is preceded by
 // its length in bytes, 4 bytes little-endian.
 //
 // FrameReader takes bytes as they arrive and yields whole messages; the length is believed only

@@ -29,6 +29,7 @@ namespace afd::threads {
 class ThreadPool final : public ops::Parallel {
   public:
     // `cpus`: core of thread i is cpus[i % cpus.size()]; empty: not pinned. Pins the caller too.
+    // Throws std::system_error where the kernel refuses a thread; those that were made have ended.
     // REQUIRES: num_threads >= 1.
     ThreadPool(unsigned num_threads, uint32_t spin_us, bool yields, std::span<const uint32_t> cpus);
     // For tasks of milliseconds, on cores that others want too: helpers sleep between two runs and
@@ -41,6 +42,7 @@ class ThreadPool final : public ops::Parallel {
     const Result<>& pinned() const { return pinned_; }
 
     unsigned num_threads() const override { return static_cast<unsigned>(helpers_.size()) + 1; }
+    // REQUIRES: one caller at a time; num_tasks < 2^32 - 1.
     void run(size_t num_tasks, ops::FunctionRef<void(size_t task, unsigned thread)> body) override;
 
   private:
@@ -68,7 +70,8 @@ class ThreadPool final : public ops::Parallel {
 };
 
 // Lets the calling thread run on these cores alone.
-// Errors: kFailedPrecondition: the kernel refuses it, naming the first core and the reason.
+// Errors: kFailedPrecondition: the kernel refuses it, naming the first core and the reason;
+// kResourceExhausted: no memory for the set. REQUIRES: there are some.
 Result<> pin_this_thread(std::span<const uint32_t> cpus);
 
 }  // namespace afd::threads

@@ -95,7 +95,8 @@ auto TwoPhaseSegments::acquire(uint32_t rank,
 void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
     const auto found = entries_.find({rank, session});
     // Of an older round, whose own release was lost, too: a pair has one round at a time (R4;
-    // docs/protocol/control.pml, NO_LATER).
+    // docs/protocol/control.pml, NO_LATER). By order, although numbers begin anew (R1): what a lost
+    // release leaves there goes with the next acquire().
     if (found == entries_.end() || found->second.round > round) return;
     unlink(found->second);
     entries_.erase(found);

@@ -63,7 +63,9 @@ class FusedMoe {
   public:
     // The parts and `parallel` outlive the object. `shared` is the shared stage: any part that
     // takes Standard activations, its local id j the layer's shared expert j.
-    // Errors: those of check_composition(), first reason; kResourceExhausted: the field of the
+    // Errors: those of check_composition(), first reason; kInvalidArgument: `shared` and
+    // has_shared_stage disagree; kFailedPrecondition: what that part cannot do for the stage;
+    // kResourceExhausted: the field of the
     // configuration that asks for more memory than there is. (The parts have reserved their own
     // when they were made, and there missing memory ends the process.)
     static Result<FusedMoe> compose(PrepareFinalize& prepare_finalize,
@@ -79,11 +81,10 @@ class FusedMoe {
     bool slot_free(uint32_t micro_batch) { return batch_for(micro_batch).ok(); }
 
     // Dispatches, and runs the experts at once where they are local and their rows are here.
-    // REQUIRES: slot_free(micro_batch).
     // What `input` points to stays unchanged until finish() returns or the ticket is destroyed.
     // Errors: kInvalidArgument (a size beyond the configuration: field, value, limit; a slot in
-    // use), kResourceExhausted (what row_fraction reserves is too little for the call), or the
-    // parts' own.
+    // use), kResourceExhausted (all batches are in flight; what row_fraction reserves is too little
+    // for the call), or the parts' own.
     Result<MoeTicket> start(const MoeInput& input, uint32_t micro_batch);
 
     // Does what can be done without waiting: local experts whose rows have arrived, and the next
@@ -107,7 +108,10 @@ class FusedMoe {
         return prepare_finalize_->metadata(ticket.ticket_);
     }
 
-    // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket.
+    // Combines into out [num_tokens, hidden] bf16 (no residual) and ends the ticket, also with an
+    // error. Does not wait if ready(); else a call that goes through in several parts waits for the
+    // later ones, at most as long as a part allows.
+    // Errors: kFailedPrecondition: its rows have not arrived; those of PrepareFinalize::finalize.
     Result<> finish(MoeTicket&& ticket, Rows<Bf16> out);
 
     // The layout of the call's rows, for MoeInput::layout of later calls with the same topk_ids.

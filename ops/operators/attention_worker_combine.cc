@@ -83,7 +83,9 @@ Result<> attention_worker_combine(const AttentionWorkerCombineRequest& request,
     if (micro_batch < 0) return {};
     // Into the shared context, not into the copy: this is an output. Only now, when the step is
     // certain.
-    request.context->attention.micro_batch_id = static_cast<uint32_t>(micro_batch);
+    if (r.need_schedule == 1) {
+        request.context->attention.micro_batch_id = static_cast<uint32_t>(micro_batch);
+    }
     if (r.token_dtype == 0) {
         combine_tokens<Fp16>(r, static_cast<size_t>(micro_batch), parallel);
     } else {

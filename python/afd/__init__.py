@@ -7,7 +7,8 @@
 
 Arrays come from NumPy or from anything with __dlpack__ or __array_interface__ and are not copied;
 bf16 is what DLPack calls so, or afd.bf16(array). Results are NumPy arrays (afd.BFloat16 for bf16) in
-a named tuple; what is switched off is None. print(afd.describe(name)) says everything of an operator.
+a named tuple; what is switched off is None. print(afd.describe(name)) says what an operator takes
+and gives; the options of every call are in README.md.
 """
 try:
     from afd import _native

@@ -147,7 +147,8 @@ class Client:
                keep_special_tokens: bool = False, return_token_ids: bool = False,
                return_logprobs: bool = False, prompt_logprobs: bool = False,
                ignore_eos: bool = False, resumable: float = 0.0, **sampling) -> Iterator[Chunk]:
-        """The chunks of a generation as they come; closing the iterator cancels it.
+        """The chunks of a generation as they come; closing the iterator cancels it. The request is
+        sent, and its timeout begins, with the first next().
 
         `prompt`: text, bytes or token ids. `max_tokens` 0: as many as afdd allows. `stop`: a text
         that ends it, or several; what these and the next settings do is said at their fields of

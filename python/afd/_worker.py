@@ -33,11 +33,11 @@ class Batch(NamedTuple):
     """Rows of one pass, sorted by expert. The lists say where each belongs; give_back() takes them."""
     x: BFloat16  # [rows, H]
     groups: list[tuple[int, int]]  # (key, rows), keys ascending
-    session_ids: np.ndarray
+    session_ids: np.ndarray  # int32 [rows], as the next three
     micro_batch_ids: np.ndarray
     token_ids: np.ndarray
     expert_offsets: np.ndarray
-    rounds: np.ndarray  # [A, M]
+    rounds: np.ndarray  # int32 [A, M]; 1 where nothing was taken
 
 
 class FfnWorker:
@@ -51,7 +51,8 @@ class FfnWorker:
 
     Segments come by descriptors and are arrays: window and control, and those of the sessions. It
     takes bf16 rows in the windows that the sessions have routed: afdd needs --dispatch window,
-    --router attention and no row checksums. One thread at a time. Errors: Unavailable once afdd
+    --router attention and no row checksums. x86-64 only: NumPy's loads and stores have no order of
+    their own. One thread at a time. Errors: Unavailable once afdd
     is gone; then this process has to end. FailedPrecondition: a call out of the order above.
     """
 
@@ -284,7 +285,8 @@ class FfnWorker:
         is_local = (ids >= 0) & (ids < self._is_held.shape[1])
         if not 0 <= layer < self._num_layers or (
                 self._num_unfinished(session, m, number) >= _DEADLY):
-            self._result_flags[session][m].reshape(-1)[is_local] = -number
+            flags = self._result_flags[session][m].reshape(-1)
+            flags[is_local & (flags != number)] = -number  # R3
             self._acknowledged[session, m] = number
             self._ring([session])
             return False

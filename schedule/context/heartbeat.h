@@ -38,8 +38,8 @@ enum class WaitKind : int32_t {
 // One wait: for whom, and for which word.
 struct WaitInfo {
     WaitKind kind = WaitKind::kNone;
-    int32_t peer = 0;  // FFN rank, or session for kDispatch.
-    int32_t micro_batch = 0;
+    int32_t peer = 0;         // FFN rank, or session for kDispatch.
+    int32_t micro_batch = 0;  // -1: a two-phase round; its flags of kResults count blocks.
     int32_t layer_id = 0;
     int32_t flag_seen = 0;
     int32_t flag_expected = 0;

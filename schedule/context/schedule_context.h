@@ -89,10 +89,10 @@ static_assert(offsetof(ScheduleContext, reserve6) == 640);
 
 enum class ScheduleMode : int32_t { kFfn = 0, kAttention = 1, kBoth = 2 };
 
-// A context with its initial values: run_flag 1, micro_batch_id M - 1, polling_index and out_num
-// 0, the offsets and sizes of the areas that `mode` uses (WindowLayout), zeros elsewhere. Without
-// FFN workers (colocated) there are no windows, so none are described. REQUIRES: validate(geometry)
-// is ok.
+// A context with its initial values: run_flag 1, micro_batch_id M - 1 (0 with kFfn, which has no
+// use for it), polling_index and out_num 0, the offsets and sizes of the areas that `mode` uses
+// (WindowLayout), zeros elsewhere. Without FFN workers (colocated) there are no windows, so none
+// are described. REQUIRES: validate(geometry) is ok.
 ScheduleContext make_schedule_context(const Geometry& geometry, ScheduleMode mode);
 
 }  // namespace afd::schedule

@@ -54,8 +54,9 @@ class ExpertPlacement {
         const std::vector<std::vector<std::vector<uint32_t>>>& ranks, uint32_t num_ranks);
 
     // An arbitrary table: replicas[layer][expert] lists at least one replica.
-    // Errors: kInvalidArgument naming layer and expert of a missing replica, a rank outside
-    // [0, num_ranks), a negative local id, or an id given twice on a rank and layer.
+    // Errors: kInvalidArgument: no layer or no rank; a layer without experts; or, naming layer and
+    // expert, a missing replica, a rank outside [0, num_ranks), a local id outside [0, 65535], or
+    // one given twice on a rank and layer.
     static Result<ExpertPlacement> from_table(
         const std::vector<std::vector<std::vector<ExpertReplica>>>& replicas, uint32_t num_ranks);
 

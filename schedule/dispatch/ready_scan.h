@@ -63,8 +63,9 @@ class ReadyScan {
               const ExpertPlacement& placement,
               RouterPlacement router = RouterPlacement::kAttention);
 
-    // Everything that is ready and not taken, but for descriptors whose slots are all masked: those
-    // are acknowledged at once and wait for nobody. Ascending by the order of first readiness.
+    // Everything that is ready and not taken, ascending by the order of first readiness; without
+    // suspects(), what is refused, and descriptors whose ids are all kMaskedId, which are
+    // acknowledged at once and wait for nobody.
     // Valid until the next call of scan or take.
     std::span<const ReadyDescriptor> scan(uint64_t now_us);
 

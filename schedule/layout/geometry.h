@@ -50,7 +50,7 @@ struct Geometry {
     uint32_t num_sessions = 0;         // A: attention workers.
     uint32_t num_micro_batches = 0;    // M: in flight per session.
     uint32_t micro_batch_size = 0;     // BS: tokens of a micro-batch, at most.
-    uint32_t selected_expert_num = 0;  // K1: top_k + shared experts.
+    uint32_t selected_expert_num = 0;  // K1: top_k, and 1 if shared experts are dispatched.
     uint32_t num_experts = 0;          // Routed of a layer, and 1 if shared ones are dispatched.
     uint32_t attn_to_ffn_token_bytes = 0;  // HS: one row in an FFN window.
     uint32_t ffn_to_attn_token_bytes = 0;  // HS': one row in an attention window.
@@ -64,9 +64,9 @@ struct Geometry {
     }
 };
 
-// Checks every limit above, and that no window exceeds kWindowBytesMax; afterwards no product of
-// these numbers that a layout needs can overflow 64 bits.
-// Errors: kInvalidArgument naming the parameter, its value and what is allowed.
+// Checks every limit above, and that the rows of no window exceed kWindowBytesMax (its flags and
+// ids come on top); afterwards no product of these numbers that a layout needs can overflow 64
+// bits. Errors: kInvalidArgument naming the parameter, its value and what is allowed.
 Result<> validate(const Geometry& geometry);
 
 }  // namespace afd::schedule

@@ -12,7 +12,8 @@
 //   143360   lanes         session: a histogram for each rank
 //                          rank: uint64 for each expert of a layer
 //
-// All but the switch is written by the worker's data thread. All in bytes.
+// The worker's data thread writes all but the switch, and the counter of weights that are not read
+// yet, which is the reading thread's. All in bytes.
 
 #include <cstdint>
 

@@ -5,7 +5,8 @@
 // stand in docs/protocol.md. Pure.
 //
 // A descriptor's flag is 0 (never used) or a round number in [1, 2^31 - 1]; after the last comes
-// 1 again, so numbers are compared for equality only, never for order. A result flag is 0, the
+// 1 again, so numbers are compared for equality only, never for order (but for memory that is given
+// back: TwoPhaseSegments::release()). A result flag is 0, the
 // round it belongs to, or minus that round: the FFN worker refused the descriptor (R11). So is an
 // acknowledgement; minus the round, if the refusal could not be told in result flags.
 

@@ -19,6 +19,7 @@ class NearDoor {
   public:
     // `listens`: it takes links from others. Up to `num_waiting` of them wait for a look().
     // Errors: kUnavailable: the kernel does not say on which host this is, or has no such sockets.
+    // kResourceExhausted: no descriptors.
     static Result<std::unique_ptr<NearDoor>> make(bool listens, size_t num_waiting);
     ~NearDoor();
     NearDoor(const NearDoor&) = delete;

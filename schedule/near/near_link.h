@@ -51,8 +51,8 @@ class NearLink {
     // A peer that announces more is wrong; memory grows with what arrives.
     static constexpr uint64_t kPayloadBytesMax = uint64_t{1} << 30;
 
-    // Errors: kUnavailable: nobody listens there, or it is another user. kResourceExhausted: no
-    // memory, no descriptors.
+    // Errors: kUnavailable: nobody listens there. kPermissionDenied: another user does.
+    // kResourceExhausted: no memory, no descriptors.
     static Result<std::unique_ptr<NearLink>> connect(const NearAddress& address);
     // Of a socket that was accepted, which it takes. The memory comes with the first byte; until
     // then nothing is sent.

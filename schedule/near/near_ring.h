@@ -19,18 +19,18 @@
 #include <optional>
 #include <span>
 
-namespace afd::schedule {
+#include "schedule/layout/window_layout.h"
 
-inline constexpr size_t kNearLineBytes = 64;
+namespace afd::schedule {
 
 // In front of the bytes. Counts are of all bytes ever, so they only rise.
 struct NearRingWords {
-    alignas(kNearLineBytes) uint64_t written;  // The writer's line.
+    alignas(kLineBytes) uint64_t written;  // The writer's line.
     int32_t writer_sleeps;
-    alignas(kNearLineBytes) uint64_t read;  // The reader's.
+    alignas(kLineBytes) uint64_t read;  // The reader's.
     int32_t reader_sleeps;
 };
-static_assert(sizeof(NearRingWords) == 2 * kNearLineBytes, "one writer, one line");
+static_assert(sizeof(NearRingWords) == 2 * kLineBytes, "one writer, one line");
 
 class NearWriter {
   public:

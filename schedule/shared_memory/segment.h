@@ -47,7 +47,8 @@ class Segment {
 
     // Creates a sealed segment, mode 0600, zeroed, its memory reserved, maps it read-write and
     // enters its name, which must not exist. Nothing of it remains after an error.
-    // Errors: as create(); kResourceExhausted also for want of descriptors.
+    // Errors: as create(), but kResourceExhausted names the memory that the machine has available;
+    // that is also for want of descriptors.
     static Result<Segment> create_sealed(const std::string& name, uint64_t size_bytes);
 
     // The same without entering the name, which is for messages: whoever is to map it is handed
@@ -56,7 +57,8 @@ class Segment {
 
     // Maps an existing segment of either kind by its name; with kReadOnly the kernel refuses
     // stores. A link is followed only to a sealed segment of this user.
-    // Errors: kNotFound; kFailedPrecondition if its size is not `size_bytes`; kPermissionDenied.
+    // Errors: kNotFound; kFailedPrecondition if its size is not `size_bytes`; kPermissionDenied;
+    // kResourceExhausted (descriptors); kUnavailable with the system's words for the rest.
     static Result<Segment> attach(const std::string& name, uint64_t size_bytes, Access access);
 
     // Maps the sealed segment of a descriptor, which stays the caller's; `name` is for messages.

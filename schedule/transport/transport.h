@@ -100,8 +100,11 @@ class DispatchTransport : public Endpoint {
     uint32_t session() const { return index(); }
 
     // The flag that the session published last; after a takeover what stands in the rank's window.
+    // While that is not known, as before a welcome over UCX: a number that no acknowledgement
+    // carries.
     int32_t descriptor_flag(uint32_t rank, uint32_t micro_batch) const;
-    // The round that the rank acknowledged for this session, as far as it has arrived.
+    // The round that the rank acknowledged for this session, as far as it has arrived; minus it if
+    // it was refused (carries_round()), or a flag that is no round, as it stood; 0: none.
     int32_t acknowledged(uint32_t rank, uint32_t micro_batch, Order order) const;
 
     // Result flags [BS * K1] of a micro-batch; read each with observe().
@@ -143,9 +146,9 @@ class DispatchTransport : public Endpoint {
 class ReturnTransport : public Endpoint {
   public:
     // Copies a finished row of at most HS' bytes into the session's window, then publishes its
-    // flag. A slot that already carries the round is left alone (R3): whoever does not see the
-    // session's flags knows from its own record what it put. Of a predecessor it may know nothing:
-    // what it then puts again are the same bits.
+    // flag. A slot that already carries the round is left alone (R3): here where the flags are
+    // mapped, else where the row arrives, as that of a predecessor may, with the same bits.
+    // REQUIRES: once for each slot and round of this process.
     virtual void put_result(uint32_t session,
                             uint32_t micro_batch,
                             uint32_t token_idx,

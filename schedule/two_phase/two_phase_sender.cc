@@ -125,9 +125,9 @@ Result<> TwoPhaseSender::copy_grants(uint32_t rank,
     return {};
 }
 
-void TwoPhaseSender::publish_sent(uint32_t rank, uint32_t num_blocks) {
+void TwoPhaseSender::publish_sent(uint32_t rank, uint32_t num_done) {
     AFD_CRASH_POINT("send.block_stored");
-    transport_->publish(rank, &TwoPhaseSessionWords::sent, static_cast<int32_t>(num_blocks));
+    transport_->publish(rank, &TwoPhaseSessionWords::sent, static_cast<int32_t>(num_done));
     AFD_CRASH_POINT("send.published");
 }
 
@@ -138,9 +138,9 @@ uint32_t TwoPhaseSender::returned(uint32_t rank, uint32_t num_blocks, Order orde
     return is_valid ? static_cast<uint32_t>(returned) : 0;
 }
 
-void TwoPhaseSender::publish_combined(uint32_t rank, uint32_t num_blocks) {
+void TwoPhaseSender::publish_combined(uint32_t rank, uint32_t num_done) {
     AFD_CRASH_POINT("combine.block_summed");
-    transport_->publish(rank, &TwoPhaseSessionWords::combined, static_cast<int32_t>(num_blocks));
+    transport_->publish(rank, &TwoPhaseSessionWords::combined, static_cast<int32_t>(num_done));
     AFD_CRASH_POINT("combine.block_published");
 }
 

@@ -3,7 +3,8 @@
 
 // TwoPhaseSender: a session's side of the two-phase control area (two_phase_control.h).
 //
-//   may_begin()? -> begin() -> offer(rank)... -> answer(rank) until all granted -> grants(rank)
+//   may_begin()? -> begin() -> offer(rank)... -> answer(rank) until all granted ->
+//   copy_grants(rank)
 //        ^             -> publish_sent(rank) / returned(rank) / publish_combined(rank) ...
 //        +---------------------------------- close() -----------------------------------'
 //
@@ -42,7 +43,7 @@ class TwoPhaseSender {
 
     // Publishes sizes and counts to a rank. REQUIRES: begin(); a rank gets one offer a round.
     void offer(uint32_t rank, const TwoPhaseOffer& offer);
-    // Ranks of the round, ascending.
+    // Ranks of the round, in the order of offer().
     std::span<const uint32_t> offered() const { return offered_; }
 
     // What a rank of the round says to it. Granted once the memory is here, too, which comes
@@ -69,10 +70,11 @@ class TwoPhaseSender {
 
     // See TwoPhaseTransport.
     uint32_t blocks_ahead() const { return transport_->blocks_ahead(); }
-    void publish_sent(uint32_t rank, uint32_t num_blocks);
+    // `num_done`: so far, of the round's `num_blocks`.
+    void publish_sent(uint32_t rank, uint32_t num_done);
     // Blocks whose results are complete. A value outside [0, num_blocks] reads as 0.
     uint32_t returned(uint32_t rank, uint32_t num_blocks, Order order) const;
-    void publish_combined(uint32_t rank, uint32_t num_blocks);
+    void publish_combined(uint32_t rank, uint32_t num_done);
 
     // Ends the round at every rank. Does nothing outside a round.
     void close();

@@ -2,15 +2,17 @@
 #pragma once
 
 // Accessors of the int32 words that two processes share: descriptor flags, result flags,
-// acknowledged rounds and doorbells. Every access to such a word goes through here.
+// acknowledged rounds and doorbells. Every access to such a word goes through here (afd.FfnWorker
+// has NumPy's loads and stores instead, which is right on x86-64 alone).
 //
-// Ordering, publish -> observe:
+// Ordering of the word that the other process looks at, publish -> observe:
 //   result flag        publish_release -> observe (kAcquire): the row is complete.
 //   descriptor flag    publish_seq_cst -> observe: rows, ids and layer_id are complete.
 //   acknowledged round publish_seq_cst -> observe: every result of the round is published and the
 //                      acknowledger reads no row of it any more.
-// kSeqCst is for the look between arming a doorbell and sleeping (doorbell.h); everywhere else
-// kAcquire is enough.
+// What a transport keeps for itself of a word that it sends in messages is publish_release: there
+// the receiver stores the word that is looked at. kSeqCst is for the look between arming a doorbell
+// and sleeping (doorbell.h); everywhere else kAcquire is enough.
 
 #include <atomic>
 #include <cstdint>
