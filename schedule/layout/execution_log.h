@@ -33,14 +33,14 @@ class ExecutionLog {
 
     void start(size_t lane, int32_t round) {
         const uint64_t count = uint64_t{num_unfinished(lane, round)} + 1;
-        // In front of the execution in program order, which the death of this process keeps. A
-        // successor begins behind that death (R8), so its relaxed load sees the store.
+        // seq_cst: in front of the execution, whose death comes behind both. Partner: a successor's
+        // load, which is behind that death (R8).
         shared(lane).store(static_cast<uint64_t>(round) << 32 | count, std::memory_order_seq_cst);
     }
 
     // REQUIRES: every result of the lane's round is published, or it is refused.
     void end(size_t lane) {
-        // Release: behind the execution; a successor's load sees it as that of start().
+        // Release: behind the execution. Partner: a successor's load, as that of start().
         shared(lane).store(0, std::memory_order_release);
     }
 

@@ -19,18 +19,19 @@
 #include <optional>
 #include <span>
 
-#include "schedule/layout/window_layout.h"
-
 namespace afd::schedule {
+
+// Words with different writers never share so much, which a core may fetch at once.
+inline constexpr size_t kNearLineBytes = 128;
 
 // In front of the bytes. Counts are of all bytes ever, so they only rise.
 struct NearRingWords {
-    alignas(kLineBytes) uint64_t written;  // The writer's line.
+    alignas(kNearLineBytes) uint64_t written;  // The writer's line.
     int32_t writer_sleeps;
-    alignas(kLineBytes) uint64_t read;  // The reader's.
+    alignas(kNearLineBytes) uint64_t read;  // The reader's.
     int32_t reader_sleeps;
 };
-static_assert(sizeof(NearRingWords) == 2 * kLineBytes, "one writer, one line");
+static_assert(sizeof(NearRingWords) == 2 * kNearLineBytes, "one writer, one line");
 
 class NearWriter {
   public:
