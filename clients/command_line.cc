@@ -50,7 +50,11 @@ std::string unknown_word_message(const CLI::App& app, const std::string& word) {
         const std::string name = word.substr(0, word.find('='));
         const std::string near = nearest_word(name, known_words(app, is_option));
         if (!near.empty()) return message + "; did you mean " + near + "?";
-    } else {
+    }
+    const auto commands = app.get_subcommands();
+    const std::string command = commands.empty() ? "" : commands.front()->get_name();
+    if (is_option && command == "doctor") message += "; options of afdd come behind --";
+    if (!is_option && !is_command && command == "generate") {
         message += "; quote a text of several words";
     }
     return message + " (see " + app.get_name() + " --help)";

@@ -63,7 +63,8 @@ inline Result<> check_socket_path(std::string_view path) {
     return Error{Code::kInvalidArgument,
                  "socket path '" + std::string(path) + "' has " + std::to_string(path.size()) +
                      " bytes; the kernel takes at most " + std::to_string(kSocketPathBytesMax) +
-                     "; choose a shorter directory (XDG_RUNTIME_DIR) or instance name"};
+                     "; choose a shorter path: by --socket, or by a shorter directory "
+                     "(XDG_RUNTIME_DIR) or instance name"};
 }
 
 // The address to bind or connect to. Errors: as check_socket_path().

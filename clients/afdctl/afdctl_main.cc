@@ -106,7 +106,7 @@ CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
 CLI::App* add_context(CLI::App& app, ContextOptions& options) {
     CLI::App* command = add_command(
         app, "context", "Show a worker's ScheduleContext field by field, or set its run_flag");
-    command->add_option("--worker", options.worker, "attention0, ffn1, ...")
+    command->add_option("--worker,worker", options.worker, "attention0, ffn1, ...")
         ->required()
         ->type_name("NAME");
     take_whole_numbers(
@@ -202,7 +202,9 @@ CLI::App* add_workers(CLI::App& app,
                       WorkerOptions& options) {
     CLI::App* command = add_command(app, name, description);
     CLI::Option* workers =
-        command->add_option("--worker", options.workers, "attention0, ffn1, ...; one after another")
+        command
+            ->add_option(
+                "--worker,worker", options.workers, "attention0, ffn1, ...; one after another")
             ->type_name("NAME");
     command->add_flag("--all", options.all, "Every worker, one after another")->excludes(workers);
     add_timeout(*command, options.timeout_s, "For each of them");

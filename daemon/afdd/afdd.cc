@@ -454,12 +454,15 @@ void Afdd::on_all_ready() {
               ffn,
               crew_->layout().identity().numeric_class,
               doors_->addresses());
+    if (const std::string why = gateway_->context_note(); !why.empty()) log::info("{}", why);
     // Not for the manager yet, nor for users: the one before says when.
     if (takeover_ != nullptr) return;
+    const std::string where =
+        config_.socket.empty() ? "--instance " + config_.instance : "--socket " + config_.socket;
     log::info(
-        "try: afdctl --instance {0} generate \"Once upon a time\"   |   afdctl --instance "
-        "{0} status   |   afd-load --instance {0}   (Ctrl-C drains)",
-        config_.instance);
+        "try: afdctl {0} generate \"Once upon a time\"   |   afdctl {0} status   |   "
+        "afd-load {0}   (Ctrl-C drains)",
+        where);
     life_.say_ready("serving " + setup_.model().directory());
 }
 

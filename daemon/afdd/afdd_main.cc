@@ -19,6 +19,7 @@
 #include "daemon/doctor/doctor.h"
 #include "daemon/doctor/model_check.h"
 #include "daemon/doctor/surroundings.h"
+#include "daemon/gateway/request/prompt.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/handover/successor.h"
 #include "daemon/instance/file_budget.h"
@@ -31,6 +32,7 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
 #include "daemon/slurm/slurm_job.h"
+#include "model/attention/attention_config.h"
 #include "proto/standard_descriptors.h"
 
 namespace afd::daemon {
@@ -62,6 +64,12 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     const Result<CheckedModel> model = check_model(config.model, config.kv_dtype, config.int4_rows);
     if (!model.ok()) return refuse(ExitCode::kModel, model.error());
     std::fputs(model.value().text.c_str(), stdout);
+    const model::ModelConfig& checkpoint = model.value().config;
+    const TokenLimit limit(
+        checkpoint.context_length, checkpoint.attention->window(), config.kv_tokens);
+    if (const auto why = shortened_context(checkpoint.context_length, limit); !why.empty()) {
+        std::printf("# context: %s\n", why.c_str());
+    }
     ExitCode exit_code = ExitCode::kOk;
     const Result<InstanceNeeds> needs = needs_of(config, exit_code, Weights::kIfThere);
     if (!needs.ok()) return refuse(exit_code, needs.error());
@@ -71,6 +79,11 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     std::printf("# memory: on this host %s, experts of the weight cache %llu MiB\n",
                 memory.private_text().c_str(),
                 static_cast<unsigned long long>(memory.mapped_expert_bytes >> 20));
+    if (memory.attention_bytes == 0 && memory.num_attention_workers > 0) {
+        std::printf(
+            "# memory: besides, the weights of attention workers, whose size only the tensors say "
+            "(docs/models.md has that of released models)\n");
+    }
     return ExitCode::kOk;
 }
 
@@ -152,7 +165,9 @@ int run(int argc, char** argv) {
     show_pid_in_log(handover_socket.valid());
     const std::string& file = resolved.value().config_file;
     // A file in the current directory counts, which who starts afdd elsewhere would not expect.
-    log::info("configuration file: {}", file.empty() ? "none was found" : file);
+    const char* none =
+        line->sources.demo ? "none (--demo reads one only if it is named)" : "none was found";
+    log::info("configuration file: {}", file.empty() ? none : file);
     for (const std::string& one : misspelt) log::warn("{}", one);
     if (const auto done = require_descriptors(num_files_needed(config)); !done.ok()) {
         log::error("{}", done.error().message);

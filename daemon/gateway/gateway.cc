@@ -412,7 +412,7 @@ client::Status Gateway::status() {
     status.set_shared_experts(std::string(name_of(config_.shared_experts)));
     status.set_pid(static_cast<uint32_t>(::getpid()));
     status.set_version(std::string(kVersion));
-    status.set_context_length(model_.context_length);
+    status.set_context_length(static_cast<uint32_t>(admission_.token_limit().tokens));
     status.set_vocab_size(model_.vocab_size);
     counters_.fill_status(status);
     host_.fill_status(status);
@@ -420,6 +420,10 @@ client::Status Gateway::status() {
     resumables_.fill_status(status);
     if (drain_.is_on()) status.set_state("draining");
     return status;
+}
+
+std::string Gateway::context_note() const {
+    return shortened_context(model_.context_length, admission_.token_limit());
 }
 
 void Gateway::send_status(ClientSession& client, uint64_t request_id) {

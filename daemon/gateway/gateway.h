@@ -111,6 +111,8 @@ class Gateway final : public SessionHost, public AttentionListener {
     client::Status status();
     const RequestMetrics& requests() const { return counters_.requests(); }
     size_t num_in_flight() const { return flights_.size(); }
+    // As shortened_context().
+    std::string context_note() const;
     uint64_t num_finished() const { return counters_.num_finished(); }
     uint64_t num_failed() const { return counters_.num_failed(); }
 

@@ -27,6 +27,7 @@ std::shared_ptr<const AnswerForm> form_of(const GenerationCall& call, const Answ
     AnswerForm form{call, head};
     // What was asked is not asked again; it may be large.
     form.call.prompts = std::vector<client::Generate>(call.prompts.size());
+    form.call.common.Clear();
     return std::make_shared<const AnswerForm>(std::move(form));
 }
 
@@ -43,6 +44,9 @@ AnswerHead head_of(const AnswerForm& form, const ApiModel& model) {
 HttpExchange HttpExchange::begun(GenerationCall call, const ApiModel& model, uint64_t first_id) {
     HttpExchange exchange(first_id);
     add_ignored_params(call.ignored, exchange.headers_);
+    // Long names of many places: the call is kept as long as it runs, and longer if it is
+    // resumable.
+    call.ignored = {};
     const AnswerHead head = head_of(call, model);
     if (call.resumable_ms > 0) {
         exchange.form_ = form_of(call, head);

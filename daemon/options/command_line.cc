@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "daemon/options/config_options.h"
+#include "daemon/options/help_text.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/version.h"
 #include "proto/did_you_mean.h"
@@ -17,30 +18,6 @@
 namespace afd::daemon {
 
 namespace {
-
-constexpr const char* kExamples =
-    "afdd serves a mixture-of-experts model with attention and FFN workers of their own.\n\n"
-    "Examples:\n"
-    "  afdd --demo                                   try it: the built-in model, two attention\n"
-    "                                                workers, one FFN worker\n"
-    "  afdd --model DIR --attention-workers 4 --ffn-workers 2\n"
-    "  afdd --config afd.toml --log-level debug      keys of the file: names below with '_'\n"
-    "  AFD_MODEL=DIR afdd --check-config             every value and where it comes from\n";
-
-std::string footer() {
-    std::string text =
-        "Every option is also a key of the configuration file (ffn_workers = 2) and an\n"
-        "environment variable (AFD_FFN_WORKERS). Flags win over the environment, the environment\n"
-        "over the file: --config, AFD_CONFIG, ./afd.toml, $XDG_CONFIG_HOME/afd/config.toml,\n"
-        "/etc/afd/afd.toml.\n\nSignals: SIGTERM or SIGINT drains (a second one, 100 ms\n"
-        "later or more, stops at once); SIGHUP reads log_level, API keys and certificates\n"
-        "again; SIGUSR1 logs the state as JSON.\n\n"
-        "Exit codes:\n";
-    for (const ExitCodeText& entry : kExitCodes) {
-        text += "  " + std::to_string(static_cast<int>(entry.code)) + "  " + entry.text + "\n";
-    }
-    return text;
-}
 
 std::map<std::string, std::string> to_map(const char* const* environment) {
     std::map<std::string, std::string> variables;
@@ -54,22 +31,16 @@ std::map<std::string, std::string> to_map(const char* const* environment) {
     return variables;
 }
 
-std::string described(const ConfigOption& option) {
-    std::string text = option.description;
-    if (option.choices.empty() && option.default_text[0] == '\0') return text;
-    text += " [";
-    for (const std::string& choice : option.choices) text += choice + "|";
-    if (!option.choices.empty()) text.back() = ';';
-    if (!option.choices.empty()) text += " ";
-    text += std::string(option.default_text);
-    if (option.unit[0] != '\0') text += std::string(" ") + option.unit;
-    return text + "]";
-}
-
 // The flag that the user may have meant, for the first argument that is none.
 std::string explain_extra(const std::string& extra) {
-    std::vector<std::string> flags = {
-        "--config", "--demo", "--slurm", "--check-config", "--doctor", "--json", "--help"};
+    std::vector<std::string> flags = {"--config",
+                                      "--demo",
+                                      "--slurm",
+                                      "--check-config",
+                                      "--doctor",
+                                      "--json",
+                                      "--help",
+                                      "--help-all"};
     for (const std::string& name : option_names()) flags.push_back(flag_name(name));
     const std::string word = extra.substr(0, extra.find('='));
     return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
@@ -110,36 +81,35 @@ std::optional<CommandLine> parse_command_line(int argc,
                                               const char* const* environment,
                                               int* exit_code) {
     CommandLine line;
-    CLI::App app(kExamples, "afdd");
-    app.footer(footer());
+    CLI::App app("", "afdd");
+    // What it would print is help_text().
+    app.set_help_flag();
     app.set_version_flag("--version", "afdd " + std::string(kVersion));
     // The library would refuse an unknown flag without a suggestion; it is refused below with one.
     app.allow_extras();
-    app.get_formatter()->column_width(30);
-    app.add_option("--config", line.sources.config_file, "Configuration file (TOML)")
-        ->type_name("FILE");
-    app.add_flag("--demo", line.sources.demo, "Serve the built-in demo model as instance 'demo'");
-    app.add_flag("--slurm",
-                 line.slurm,
-                 "As a task of a Slurm job: the first node leads, the others join it");
-    app.add_flag("--check-config",
-                 line.check_config,
-                 "Print every value and where it comes from, look at the model, and exit");
-    app.add_flag(
-        "--doctor",
-        line.doctor,
-        "Say what of this machine would hinder the instance, and exit; as the instance would if "
-        "it could not start");
-    app.add_flag("--json", line.json, "With --doctor: as a JSON array");
+    bool wants_help = false;
+    bool wants_all = false;
+    app.add_flag("-h,--help", wants_help);
+    app.add_flag("--help-all", wants_all);
+    app.add_option("--config", line.sources.config_file);
+    app.add_flag("--demo", line.sources.demo);
+    app.add_flag("--slurm", line.slurm);
+    app.add_flag("--check-config", line.check_config);
+    app.add_flag("--doctor", line.doctor);
+    app.add_flag("--json", line.json);
     std::map<std::string, std::string> values;
     for (const ConfigOption& option : config_options()) {
-        app.add_option(flag_name(option.name), values[option.name], described(option))
-            ->type_name("");
+        app.add_option(flag_name(option.name), values[option.name]);
     }
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         *exit_code = end_parse(app, error, "afdd", static_cast<int>(ExitCode::kUsage));
+        return std::nullopt;
+    }
+    if (wants_help || wants_all) {
+        std::fputs(help_text(wants_all ? HelpDepth::kAll : HelpDepth::kOften).c_str(), stdout);
+        *exit_code = static_cast<int>(ExitCode::kOk);
         return std::nullopt;
     }
     if (const std::string misuse = misuse_of(app, line); !misuse.empty()) {

@@ -10,27 +10,32 @@ namespace afd::daemon {
 
 namespace {
 
-// The order of the topics is that of --help and --check-config.
 std::vector<ConfigOption> join_topics() {
     std::vector<ConfigOption> options;
-    for (const auto topic : {instance_options,
-                             transport_options,
-                             host_options,
-                             two_phase_options,
-                             resource_options,
-                             numeric_options,
-                             expert_options,
-                             timeout_options,
-                             client_options,
-                             http_options,
-                             process_options}) {
-        std::vector<ConfigOption> of_topic = topic();
-        std::move(of_topic.begin(), of_topic.end(), std::back_inserter(options));
+    for (const OptionTopic& topic : config_topics()) {
+        std::ranges::copy(topic.options, std::back_inserter(options));
     }
     return options;
 }
 
 }  // namespace
+
+std::span<const OptionTopic> config_topics() {
+    static const std::vector<OptionTopic> topics = {
+        {"The model and its workers", instance_options()},
+        {"What rows travel over", transport_options()},
+        {"Several hosts", host_options()},
+        {"Long prompts", two_phase_options()},
+        {"What a worker has", resource_options()},
+        {"Arithmetic", numeric_options()},
+        {"Experts", expert_options()},
+        {"Times", timeout_options()},
+        {"Clients", client_options()},
+        {"HTTP", http_options()},
+        {"The processes", process_options()},
+    };
+    return topics;
+}
 
 std::span<const ConfigOption> config_options() {
     // One table: flags, keys, variables, --check-config and the tests all read it.

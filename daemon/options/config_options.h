@@ -12,7 +12,15 @@
 
 namespace afd::daemon {
 
-// In the order in which they are shown.
+struct OptionTopic {
+    const char* title;
+    std::vector<ConfigOption> options;
+};
+
+// In the order in which --help-all and --check-config show them.
+std::span<const OptionTopic> config_topics();
+
+// The options of all topics, in that order.
 std::span<const ConfigOption> config_options();
 
 // All option names, for "did you mean".

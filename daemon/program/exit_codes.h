@@ -34,7 +34,9 @@ inline constexpr std::array<ExitCodeText, 7> kExitCodes = {{
      false},
     {ExitCode::kModel, "the model directory is missing, incomplete or not supported", false},
     {ExitCode::kSharedMemory, "memory for weights, KV caches or segments cannot be had", true},
-    {ExitCode::kInUse, "another afdd holds the instance name, or its socket is in use", true},
+    {ExitCode::kInUse,
+     "another afdd holds the instance name, or an address or socket is in use",
+     true},
     {ExitCode::kDrainTimedOut, "asked to end; what was not finished in time was cancelled", false},
     {ExitCode::kWorkerFailed, "a worker fails repeatedly before it is ready", true},
 }};

@@ -37,7 +37,7 @@ ByteProgram::Node ByteProgram::bytes(const ByteSet& set, Node next) {
 }
 
 ByteProgram::Node ByteProgram::literal(std::string_view text, Node next) {
-    for (auto byte = text.rbegin(); byte != text.rend(); ++byte) {
+    for (auto byte = text.rbegin(); byte != text.rend() && !is_full(); ++byte) {
         const auto value = static_cast<uint8_t>(*byte);
         next = bytes(byte_range(value, value), next);
     }

@@ -2,9 +2,11 @@
 #include "model/grammar/endless_schemas.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
+#include "model/json/ordered_json.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -52,8 +54,8 @@ Ends find_ends(const SchemaList& list) {
 Result<> check_optional(const Schema& schema, const Ends& ends) {
     for (const Schema::Member& member : schema.members) {
         if (ends[member.schema]) continue;
-        return invalid_argument("json_schema: the property \"{}\" has no text that ends",
-                                with(member.name));
+        return invalid_argument("json_schema: the property {} has no text that ends",
+                                with(shown_text(nlohmann::ordered_json(member.name))));
     }
     const bool is_list = schema.kind == Kind::kArray;
     const bool have_items_ends =

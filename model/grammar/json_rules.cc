@@ -193,6 +193,7 @@ class JsonRules::OtherName {
   private:
     // What follows the first `depth` bytes that the names [first, last) have in common.
     Node behind(size_t first, size_t last, size_t depth) {
+        if (program_.is_full()) return close_;
         const bool is_name = first < last && taken_[first].size() == depth;
         ByteSet inner;
         std::optional<Node> any;

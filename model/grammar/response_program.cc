@@ -127,6 +127,7 @@ Result<> check_parts(const ToolCallFormat& format) {
 }
 
 Result<ByteProgram::Rule> arguments_of(const ToolCallFormat::Tool& tool,
+                                       LookBudget& looks,
                                        JsonRules& json,
                                        ByteProgram& program) {
     if (tool.parameters().empty()) {
@@ -134,7 +135,7 @@ Result<ByteProgram::Rule> arguments_of(const ToolCallFormat::Tool& tool,
         program.define(none, program.literal("{}", program.end()));
         return none;
     }
-    AFD_ASSIGN(JsonSchema read, read_json_schema(tool.parameters()));
+    AFD_ASSIGN(JsonSchema read, read_json_schema(tool.parameters(), looks));
     if (!is_of_objects(read.schemas)) {
         return invalid_argument(
             "json_schema: #: the arguments of a call are an object, and this schema allows other "
@@ -150,8 +151,9 @@ Result<std::shared_ptr<ByteProgram>> tool_call(const ToolCallFormat& format) {
     JsonRules json(*program);
     const ByteProgram::Node behind = parts(*program, format.behind(), program->end());
     std::optional<ByteProgram::Node> any;
+    LookBudget looks(kDisjointLooksMax);
     for (const ToolCallFormat::Tool& tool : format.tools()) {
-        const Result<ByteProgram::Rule> arguments = arguments_of(tool, json, *program);
+        const Result<ByteProgram::Rule> arguments = arguments_of(tool, looks, json, *program);
         if (!arguments.ok()) {
             return Error{
                 arguments.error().code,

@@ -66,7 +66,7 @@ class SchemaWriter {
     // The rule of the whole.
     Rule write() {
         for (size_t i = 0; i < schemas_.size(); ++i) rules_.push_back(program_.declare());
-        for (size_t i = 0; i < schemas_.size(); ++i) {
+        for (size_t i = 0; i < schemas_.size() && !program_.is_full(); ++i) {
             program_.define(rules_[i], start_of(schemas_[i]));
         }
         return rules_[0];
@@ -215,7 +215,9 @@ class SchemaWriter {
             later = more;
             at_first = program_.either(close, program_.call(json_.blanks(), name));
         }
-        for (auto member = schema.members.rbegin(); member != schema.members.rend(); ++member) {
+        for (auto member = schema.members.rbegin();
+             member != schema.members.rend() && !program_.is_full();
+             ++member) {
             const Node name = program_.literal(nlohmann::json(member->name).dump(),
                                                value_of(member->schema, later));
             const Node as_first = program_.call(json_.blanks(), name);

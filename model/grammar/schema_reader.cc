@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/grammar/schema_reader.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -24,9 +25,16 @@ using Kind = Schema::Kind;
 constexpr int kDepthMax = 64;  // Schemas within each other.
 constexpr size_t kNameBytesMax = 256;
 
+// A name of the client's for a message, which is one line.
+std::string in_one_line(std::string name) {
+    std::ranges::replace_if(
+        name, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');
+    return name;
+}
+
 class SchemaReader {
   public:
-    explicit SchemaReader(const OrderedJson& root) : root_(root) {}
+    SchemaReader(const OrderedJson& root, LookBudget& looks) : root_(root), looks_(looks) {}
 
     Result<JsonSchema> read() {
         place_of_referred(root_, "#");
@@ -79,11 +87,15 @@ class SchemaReader {
 
     Result<> read_into(uint32_t place, const OrderedJson& json, const std::string& where) {
         AFD_ASSIGN(Schema schema, read_one(json, where));
-        if (!is_held_to_format(json)) ignored_.push_back(where.substr(1) + "/format");
+        if (!is_held_to_format(json)) ignore(where + "/format");
         const bool is_nullable = json.is_object() && json.value("nullable", OrderedJson()) == true;
-        if (is_nullable) ignored_.push_back(where.substr(1) + "/nullable");
+        if (is_nullable) ignore(where + "/nullable");
         list_[place] = std::move(schema);
         return {};
+    }
+
+    void ignore(const std::string& where) {
+        if (ignored_.size() < JsonSchema::kIgnoredMax) ignored_.push_back(where.substr(1));
     }
 
     uint32_t add(Schema schema) {
@@ -243,7 +255,8 @@ class SchemaReader {
                     "json_schema: {}: the property {} has a name of {} bytes; at most {}",
                     with(where, shown_text(name), name.size(), kNameBytesMax));
             }
-            AFD_ASSIGN(const uint32_t place, place_of(property, where + "/properties/" + name));
+            AFD_ASSIGN(const uint32_t place,
+                       place_of(property, where + "/properties/" + in_one_line(name)));
             schema.members.push_back({.name = name, .schema = place});
         }
         return {};
@@ -281,18 +294,23 @@ class SchemaReader {
     std::vector<std::string> ignored_;
     std::map<const OrderedJson*, uint32_t> places_;
     int depth_ = 0;
-    LookBudget looks_{kDisjointLooksMax};  // Of check_disjoint.
+    LookBudget& looks_;  // Of check_disjoint.
 };
 
 }  // namespace
 
 Result<JsonSchema> read_json_schema(std::string_view text) {
+    LookBudget looks(kDisjointLooksMax);
+    return read_json_schema(text, looks);
+}
+
+Result<JsonSchema> read_json_schema(std::string_view text, LookBudget& looks) {
     if (text.size() > kSchemaBytesMax) {
         return invalid_argument("json_schema: #: it has {} bytes; at most {}",
                                 with(text.size(), kSchemaBytesMax));
     }
     AFD_ASSIGN(const OrderedJson json, parse_ordered_json(text, "json_schema"));
-    return SchemaReader(json).read();
+    return SchemaReader(json, looks).read();
 }
 
 }  // namespace afd::model

@@ -18,14 +18,17 @@
 #include <vector>
 
 #include "model/grammar/schema.h"
+#include "model/json/look_budget.h"
 #include "proto/status.h"
 
 namespace afd::model {
 
 struct JsonSchema {
     SchemaList schemas;
-    // Where something stands that the text is not held to, as "/properties/a/format".
+    // Where something stands that the text is not held to, as "/properties/a/format"; of many
+    // places the first kIgnoredMax.
     std::vector<std::string> ignored;
+    static constexpr size_t kIgnoredMax = 64;
 };
 
 // What a client may send.
@@ -35,5 +38,7 @@ inline constexpr size_t kSchemaBytesMax = size_t{64} << 10;
 // is wrong, and what is known>"; without a place for what is no JSON, or beyond a limit of
 // ordered_json.h.
 Result<JsonSchema> read_json_schema(std::string_view text);
+// One of several schemas of a client, which share `looks` for what are_disjoint() takes.
+Result<JsonSchema> read_json_schema(std::string_view text, LookBudget& looks);
 
 }  // namespace afd::model

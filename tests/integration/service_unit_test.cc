@@ -42,7 +42,7 @@ std::string final_exit_codes() {
     return codes;
 }
 
-// Goal: the unit and afdd agree. Oracle: the defaults and exit codes of afdd's own --help.
+// Goal: the unit and afdd agree. Oracle: the defaults and exit codes of afdd's own --help-all.
 TEST(Service, TheUnitFitsAfdd) {
     const auto all = read_unit("afdd.service");
     std::map<std::string, std::string> settings(all.begin(), all.end());
@@ -56,7 +56,7 @@ TEST(Service, TheUnitFitsAfdd) {
     EXPECT_EQ(settings["Type"], "notify");
     EXPECT_EQ(settings["KillMode"], "mixed");
     EXPECT_GT(std::stoi(settings["WatchdogSec"]), 1);
-    const std::string help = run_program({program("afdd"), "--help"}, make_directory()).output;
+    const std::string help = run_program({program("afdd"), "--help-all"}, make_directory()).output;
     const std::regex drain("--drain-timeout-ms[^\\[]*\\[([0-9]+) ms\\]");
     std::smatch found;
     ASSERT_TRUE(std::regex_search(help, found, drain)) << help;

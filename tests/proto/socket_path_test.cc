@@ -41,7 +41,9 @@ TEST(InstancePaths, FitWithTheSecondControlSocket) {
             EXPECT_EQ(paths.error().code, Code::kInvalidArgument);
             EXPECT_THAT(paths.error().message,
                         HasSubstr("control2.sock' has 108 bytes; the kernel takes at most 107; "
-                                  "choose a shorter directory (XDG_RUNTIME_DIR) or instance name"));
+                                  "choose a shorter path: by --socket, or by a shorter directory "
+                                  "(XDG_RUNTIME_DIR) "
+                                  "or instance name"));
         }
     }
     before == nullptr ? ::unsetenv("XDG_RUNTIME_DIR")

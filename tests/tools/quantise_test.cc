@@ -210,7 +210,7 @@ TEST(ResultDirectory, WhatAnotherRunHasFinishedStays) {
     const auto second = ResultDirectory::open(path, "job");
     ASSERT_FALSE(second.ok());
     EXPECT_EQ(second.error().code, Code::kAlreadyExists);
-    EXPECT_THAT(second.error().message, HasSubstr("is not an empty directory; give --out a new"));
+    EXPECT_THAT(second.error().message, HasSubstr("holds a whole model already; give --out a new"));
     EXPECT_THAT(contents(path), ElementsAre(std::pair("config.json", "{}")));
     EXPECT_FALSE(fs::exists(path + "/.unfinished"));
 }

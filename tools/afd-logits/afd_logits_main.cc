@@ -8,8 +8,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -57,7 +59,10 @@ struct Computed {
 
 Result<std::vector<int32_t>> read_ids(const std::string& path) {
     std::ifstream stream(path);
-    if (!stream) return Error{Code::kNotFound, path + ": cannot be read"};
+    if (!stream) {
+        return Error{Code::kNotFound,
+                     "--ids " + path + ": cannot be read: " + std::strerror(errno)};
+    }
     std::vector<int32_t> ids;
     std::string word;
     while (stream >> word) {

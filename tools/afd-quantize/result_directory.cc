@@ -32,6 +32,12 @@ constexpr const char* kRangesFile = "/ranges.safetensors";
 constexpr const char* kRangesTensor = "ranges";
 
 Error not_empty(const std::string& path) {
+    std::error_code error;
+    // Whoever reads "remove it" may do so, and this may be the only copy of a model.
+    if (fs::exists(path + "/config.json", error)) {
+        return Error{Code::kAlreadyExists,
+                     path + ": holds a whole model already; give --out a new name"};
+    }
     return Error{Code::kAlreadyExists,
                  path + ": is not an empty directory; give --out a new name, or remove it"};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/request/prompt.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -44,6 +46,15 @@ TokenLimit::TokenLimit(uint32_t context_length, uint32_t window, uint64_t kv_tok
     tokens = is_bounded ? std::min<uint64_t>(context_length, kv_tokens) : context_length;
     what = tokens == context_length ? "the context length of the model"
                                     : "the KV cache of an attention worker (kv_tokens)";
+}
+
+std::string shortened_context(uint32_t context_length, const TokenLimit& limit) {
+    if (limit.tokens >= context_length) return "";
+    return fmt::format(
+        "a request may have {} tokens, prompt and answer together, of the model's context of {}: "
+        "kv_tokens, the KV cache of each attention worker",
+        limit.tokens,
+        context_length);
 }
 
 Result<std::vector<uint32_t>> tokenize(const std::string& text,

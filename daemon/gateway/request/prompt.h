@@ -26,6 +26,10 @@ struct TokenLimit {
     const char* what;  // Whose limit it is, for messages.
 };
 
+// What keeps requests from the whole context of the model, a line for who starts or plans an
+// instance; empty: nothing does.
+std::string shortened_context(uint32_t context_length, const TokenLimit& limit);
+
 // The ids of a text; with the tokens that the model's prompts begin and end with, if `as_prompt`.
 // Errors: kInvalidArgument: there is no tokenizer, the text is too long, not UTF-8, or
 // beyond what the tokenizer can split.

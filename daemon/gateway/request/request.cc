@@ -47,10 +47,11 @@ Result<> check_response_format(const client::Generate& generate, ServedModel& mo
     }
     std::string format = generate.sampling().response_format().SerializeAsString();
     // An empty one says nothing, as does a model that nobody has asked for any.
-    if (!format.empty() && format == model.good_format) return {};
-    AFD_TRY(model::response_program(generate.sampling().response_format()));
-    model.good_format = std::move(format);
-    return {};
+    if (!format.empty() && format == model.judged_format) return model.format_verdict;
+    const auto program = model::response_program(generate.sampling().response_format());
+    model.format_verdict = program.ok() ? Result<>() : Result<>(program.error());
+    model.judged_format = std::move(format);
+    return model.format_verdict;
 }
 
 Result<> check_numbers(const client::Generate& generate) {

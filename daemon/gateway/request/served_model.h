@@ -20,9 +20,10 @@ struct ServedModel {
     std::vector<uint32_t> stop_ids;         // End-of-text tokens.
     model::Tokenizer* tokenizer = nullptr;  // Not owned.
     TextThread* texts = nullptr;            // Not owned. Null: the loop reads all texts itself.
-    // The last response_format that was good: a call for many choices has it as often, and judging
-    // it costs up to ten milliseconds.
-    std::string good_format = {};
+    // The last response_format and what was found of it: a call for many choices has it as often,
+    // clients send one again and again, and judging it costs up to ten milliseconds.
+    std::string judged_format = {};
+    Result<> format_verdict = {};
 };
 
 }  // namespace afd::daemon

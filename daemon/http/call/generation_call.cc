@@ -376,7 +376,7 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     if (auto* error = std::get_if<ApiError>(&json)) return std::move(*error);
     FieldReader fields(std::get<nlohmann::json>(json));
     GenerationCall call;
-    client::Generate base;
+    client::Generate& base = call.common;
     read_model(fields, model);
     read_sampling(fields, model, *base.mutable_sampling());
     read_response_format(fields, body, *base.mutable_sampling(), call.ignored);
@@ -400,9 +400,14 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
             call.echoes.push_back(echo_of(prompt, adds_special, base.keep_special_tokens(), model));
         }
         if (auto error = encode_text(prompt, adds_special, model)) return *std::move(error);
-        prompt.MergeFrom(base);
     }
     return call;
+}
+
+client::Generate GenerationCall::wish(size_t prompt) const {
+    client::Generate whole = prompts[prompt];
+    whole.MergeFrom(common);
+    return whole;
 }
 
 }  // namespace afd::daemon

@@ -33,6 +33,8 @@ struct GenerationCall {
 
     bool is_chat = false;
     model::OutputSyntax output = {};  // Of a chat: how what it says is told apart.
+    // What is asked of every prompt. Once, because it is as long as a client makes it.
+    client::Generate common = {};
     // One for all choices of a prompt, which is token ids where the model has a tokenizer. Empty
     // once it is asked for (GenerationAnswer::take_wish()).
     std::vector<client::Generate> prompts = {};
@@ -51,8 +53,12 @@ struct GenerationCall {
     // is not shown.
     bool hides_output = false;
     bool ends_behind_call = false;  // Of a chat: the first call is the last thing it says.
-    // Fields that are not known, and what is known and nothing is held to.
+    // Fields that are not known, and what is known and nothing is held to. Empty once the header
+    // about it is made.
     std::vector<std::string> ignored = {};
+
+    // What is asked for the choices of a prompt.
+    client::Generate wish(size_t prompt) const;
 };
 
 // Errors: 400 naming the param; 404: another model is asked for.

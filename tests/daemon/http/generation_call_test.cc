@@ -55,7 +55,7 @@ class GenerationCallTest : public testing::Test {
 TEST_F(GenerationCallTest, HasTheDefaultsOfTheApi) {
     const GenerationCall call = read(R"({"prompt":"a"})");
     ASSERT_EQ(call.prompts.size(), 1U);
-    const client::Generate& wish = call.prompts[0];
+    const client::Generate wish = call.wish(0);
     EXPECT_THAT(wish.token_ids().ids(), ElementsAre('a'));
     EXPECT_EQ(wish.max_tokens(), 16U);
     EXPECT_EQ(wish.sampling().temperature(), 1.0F);
@@ -68,29 +68,29 @@ TEST_F(GenerationCallTest, HasTheDefaultsOfTheApi) {
 TEST_F(GenerationCallTest, TakesTheAuthorsDefaultsWhereTheClientSaysNothing) {
     model_.defaults.temperature = 0.5F;
     model_.defaults.top_k = 7;
-    EXPECT_EQ(with(R"("n":1)").prompts[0].sampling().temperature(), 0.5F);
-    EXPECT_EQ(with(R"("n":1)").prompts[0].sampling().top_k(), 7U);
-    EXPECT_EQ(with(R"("temperature":0)").prompts[0].sampling().temperature(), 0.0F);
-    EXPECT_EQ(with(R"("top_k":-1)").prompts[0].sampling().top_k(), 0U);
+    EXPECT_EQ(with(R"("n":1)").wish(0).sampling().temperature(), 0.5F);
+    EXPECT_EQ(with(R"("n":1)").wish(0).sampling().top_k(), 7U);
+    EXPECT_EQ(with(R"("temperature":0)").wish(0).sampling().temperature(), 0.0F);
+    EXPECT_EQ(with(R"("top_k":-1)").wish(0).sampling().top_k(), 0U);
 
     model_.defaults.min_p = 0.25F;
     model_.defaults.repetition_penalty = 1.25F;
     model_.defaults.presence_penalty = 1.5F;
     model_.defaults.frequency_penalty = -0.5F;
-    const SamplingSettings silent = with(R"("n":1)").prompts[0].sampling();
+    const SamplingSettings silent = with(R"("n":1)").wish(0).sampling();
     EXPECT_EQ(silent.min_p(), 0.25F);
     EXPECT_EQ(silent.repetition_penalty(), 1.25F);
     EXPECT_EQ(silent.presence_penalty(), 1.5F);
     EXPECT_EQ(silent.frequency_penalty(), -0.5F);
     const SamplingSettings off =
         with(R"("min_p":0,"repetition_penalty":1,"presence_penalty":0,"frequency_penalty":0)")
-            .prompts[0]
+            .wish(0)
             .sampling();
     EXPECT_EQ(off.min_p(), 0.0F);
     EXPECT_EQ(off.repetition_penalty(), 0.0F) << "which means 1";
     EXPECT_EQ(off.presence_penalty(), 0.0F);
     EXPECT_EQ(off.frequency_penalty(), 0.0F);
-    EXPECT_EQ(with(R"("repetition_penalty":2)").prompts[0].sampling().repetition_penalty(), 2.0F);
+    EXPECT_EQ(with(R"("repetition_penalty":2)").wish(0).sampling().repetition_penalty(), 2.0F);
 }
 
 TEST_F(GenerationCallTest, FillsEveryField) {
@@ -102,7 +102,7 @@ TEST_F(GenerationCallTest, FillsEveryField) {
         "stream_options":{"include_usage":true,"continuous_usage_stats":true},
         "return_token_ids":true,"user":"me"})");
     ASSERT_EQ(call.prompts.size(), 1U);
-    const client::Generate& wish = call.prompts[0];
+    const client::Generate wish = call.wish(0);
     EXPECT_THAT(wish.token_ids().ids(), ElementsAre(1, 2));
     EXPECT_EQ(wish.max_tokens(), 5U);
     EXPECT_EQ(wish.sampling().temperature(), 0.25F);
@@ -134,7 +134,7 @@ TEST_F(GenerationCallTest, FillsEveryField) {
 // Goal: a number that a float has no place for still means what it says, and 64 bits are 64 bits.
 TEST_F(GenerationCallTest, NumbersAtTheirLimitsMeanWhatTheySay) {
     const auto sampling = [&](const std::string& fields) {
-        return with(fields).prompts[0].sampling();
+        return with(fields).wish(0).sampling();
     };
     EXPECT_EQ(sampling(R"("top_p":1e-60)").top_p(), std::numeric_limits<float>::min());
     EXPECT_EQ(sampling(R"("top_p":0.5)").top_p(), 0.5F);
@@ -169,7 +169,7 @@ TEST_F(GenerationCallTest, ListsTheFormatsThatNothingIsHeldTo) {
 TEST_F(GenerationCallTest, KeepsTheDigitsOfLongIntegersInASchema) {
     EXPECT_EQ(with(R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":
                    {"enum":[18446744073709551616,123456789012345678901234567890]}}})")
-                  .prompts[0]
+                  .wish(0)
                   .sampling()
                   .response_format()
                   .json_schema(),
@@ -177,25 +177,41 @@ TEST_F(GenerationCallTest, KeepsTheDigitsOfLongIntegersInASchema) {
 }
 
 TEST_F(GenerationCallTest, TakesEveryFormOfPrompt) {
-    EXPECT_THAT(read(R"({"prompt":["a","b"]})").prompts[1].token_ids().ids(), ElementsAre('b'));
-    EXPECT_THAT(read(R"({"prompt":[[1],[2,3]]})").prompts[1].token_ids().ids(), ElementsAre(2, 3));
-    EXPECT_THAT(read(R"({"prompt":["a",[2]]})").prompts[1].token_ids().ids(), ElementsAre(2));
-    EXPECT_EQ(with(R"("stop":"end")").prompts[0].stop(0), "end");
+    EXPECT_THAT(read(R"({"prompt":["a","b"]})").wish(1).token_ids().ids(), ElementsAre('b'));
+    EXPECT_THAT(read(R"({"prompt":[[1],[2,3]]})").wish(1).token_ids().ids(), ElementsAre(2, 3));
+    EXPECT_THAT(read(R"({"prompt":["a",[2]]})").wish(1).token_ids().ids(), ElementsAre(2));
+    EXPECT_EQ(with(R"("stop":"end")").wish(0).stop(0), "end");
+}
+
+// Goal: a body costs its own length, whatever it asks of however many prompts: the lists of stop
+// strings, biases and schemas are judged later, by the gateway. Oracle: the bytes that are kept.
+TEST_F(GenerationCallTest, WhatIsAskedOfAllPromptsIsKeptOnce) {
+    std::string body = R"({"prompt":[[1])";
+    for (int i = 1; i < 256; ++i) body += ",[1]";
+    body += R"(],"stop":["a")";
+    for (int i = 1; i < 10'000; ++i) body += R"(,"a")";
+    const GenerationCall call = read(body + "]}");
+    ASSERT_EQ(call.prompts.size(), 256U);
+    size_t num_bytes = call.common.ByteSizeLong();
+    for (const client::Generate& prompt : call.prompts) num_bytes += prompt.ByteSizeLong();
+    EXPECT_LT(num_bytes, body.size());
+    EXPECT_EQ(call.wish(255).stop_size(), 10'000);
+    EXPECT_THAT(call.wish(255).token_ids().ids(), ElementsAre(1));
 }
 
 TEST_F(GenerationCallTest, NullIsAsIfTheFieldWereAbsent) {
     const GenerationCall call =
         with(R"("temperature":null,"stop":null,"n":null,"suffix":null,"seed":null)");
-    EXPECT_EQ(call.prompts[0].sampling().temperature(), 1.0F);
-    EXPECT_FALSE(call.prompts[0].sampling().has_seed());
+    EXPECT_EQ(call.wish(0).sampling().temperature(), 1.0F);
+    EXPECT_FALSE(call.wish(0).sampling().has_seed());
 }
 
 TEST_F(GenerationCallTest, EchoOfNoTokensScoresThePrompt) {
     const GenerationCall call =
         read(R"({"prompt":[104,105],"echo":true,"max_tokens":0,"logprobs":0})");
     EXPECT_TRUE(call.hides_output);
-    EXPECT_EQ(call.prompts[0].max_tokens(), 1U);
-    EXPECT_TRUE(call.prompts[0].prompt_logprobs());
+    EXPECT_EQ(call.wish(0).max_tokens(), 1U);
+    EXPECT_TRUE(call.wish(0).prompt_logprobs());
     ASSERT_EQ(call.echoes.size(), 1U);
     EXPECT_EQ(call.echoes[0].text, "hi");
     EXPECT_FALSE(call.echoes[0].keeps_special);
@@ -304,17 +320,17 @@ TEST_F(GenerationCallTest, SaysThatNoRequestComesFirst) {
 
 // Goal: an integer is one in any of the forms that JSON Schema calls so.
 TEST_F(GenerationCallTest, TakesIntegersThatAreWrittenAsFractions) {
-    EXPECT_EQ(with(R"("max_tokens":1e3)").prompts[0].max_tokens(), 1000u);
-    EXPECT_EQ(with(R"("max_tokens":7.0)").prompts[0].max_tokens(), 7u);
-    EXPECT_EQ(with(R"("seed":-3.0)").prompts[0].sampling().seed(), UINT64_MAX - 2);
+    EXPECT_EQ(with(R"("max_tokens":1e3)").wish(0).max_tokens(), 1000u);
+    EXPECT_EQ(with(R"("max_tokens":7.0)").wish(0).max_tokens(), 7u);
+    EXPECT_EQ(with(R"("seed":-3.0)").wish(0).sampling().seed(), UINT64_MAX - 2);
 }
 
 TEST_F(GenerationCallTest, TextGoesOnAsItsIds) {
     const GenerationCall call = read(R"({"prompt":["hi",[7]],"add_special_tokens":false})");
     ASSERT_EQ(call.prompts.size(), 2U);
-    ASSERT_TRUE(call.prompts[0].has_token_ids());
-    EXPECT_THAT(call.prompts[0].token_ids().ids(), ElementsAre('h', 'i'));
-    EXPECT_THAT(call.prompts[1].token_ids().ids(), ElementsAre(7));
+    ASSERT_TRUE(call.wish(0).has_token_ids());
+    EXPECT_THAT(call.wish(0).token_ids().ids(), ElementsAre('h', 'i'));
+    EXPECT_THAT(call.wish(1).token_ids().ids(), ElementsAre(7));
     const GenerationCall echoed = read(R"({"prompt":"hi","add_special_tokens":false,"echo":true})");
     ASSERT_EQ(echoed.echoes.size(), 1U);
     EXPECT_EQ(echoed.echoes[0].text, "hi");
@@ -335,11 +351,11 @@ TEST_F(GenerationCallTest, TextGoesOnAsItsIds) {
 // Goal: the schema goes on as it was written, the order of its members with it: the answer has it.
 TEST_F(GenerationCallTest, ResponseFormatsBecomeThoseOfTheSettings) {
     const auto format = [&](const std::string& given) {
-        return with("\"response_format\":" + given).prompts[0].sampling().response_format();
+        return with("\"response_format\":" + given).wish(0).sampling().response_format();
     };
     EXPECT_TRUE(format(R"({"type":"json_object"})").json_object());
     EXPECT_FALSE(
-        with(R"("response_format":{"type":"text"})").prompts[0].sampling().has_response_format());
+        with(R"("response_format":{"type":"text"})").wish(0).sampling().has_response_format());
     EXPECT_EQ(format(R"({"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":
                      {"type":"object","properties":{"z":{},"a":{"enum":["\u00e9",1.5]}}}}})")
                   .json_schema(),

@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/options/config_options.h"
+#include "daemon/options/help_text.h"
+
 namespace afd::daemon {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Goal: afdd says what is wrong with its command line in its own name and words. Oracle: the line
@@ -37,6 +42,24 @@ TEST(CommandLineOfAfdd, SaysWhatIsWrong) {
         EXPECT_FALSE(parsed.has_value());
         EXPECT_EQ(exit_code, 2);
     }
+}
+
+// Goal: what is used often fits a screen, and everything is there to be read. Oracle: 80 columns,
+// 50 lines; every option of the table.
+TEST(HelpOfAfdd, FitsAScreen) {
+    for (const HelpDepth depth : {HelpDepth::kOften, HelpDepth::kAll}) {
+        std::istringstream help(help_text(depth));
+        int num_lines = 0;
+        for (std::string line; std::getline(help, line); ++num_lines) {
+            EXPECT_LE(line.size(), 80U) << line;
+        }
+        EXPECT_TRUE(depth == HelpDepth::kAll || num_lines <= 50) << num_lines;
+    }
+    const std::string all = help_text(HelpDepth::kAll);
+    for (const ConfigOption& option : config_options()) {
+        EXPECT_THAT(all, HasSubstr("  " + flag_name(option.name) + " "));
+    }
+    EXPECT_THAT(help_text(HelpDepth::kOften), HasSubstr("--help-all has every option"));
 }
 
 TEST(CommandLineOfAfdd, TakesTheDoctorsJson) {

@@ -350,7 +350,7 @@ TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
         QuantisePlan::make(once.files(), {.experts = ops::WeightFormat::kInt8}).error().message,
         HasSubstr("is quantised already (experts int8); give the original"));
     EXPECT_THAT(ResultDirectory::open(once.path(), "a job").error().message,
-                HasSubstr("is not an empty directory"));
+                HasSubstr("holds a whole model already; give --out a new name"));
 }
 
 TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {

@@ -41,6 +41,46 @@ TEST(ResponseProgram, JsonObjectIsAnyObject) {
     EXPECT_FALSE(allows(program, R"({"a": 1} )"));
 }
 
+// Goal: the tools of a request share what may be looked at to tell choices apart. Method: a schema
+// that takes nearly half of it, alone and as the parameters of several tools.
+TEST(ResponseProgram, ToolsTogetherTakeNoMoreLooksThanOneSchema) {
+    std::string schema = R"({"type": "object", "properties": {"p": {"oneOf": [{"$ref":
+        "#/$defs/d6"}, {"type": "null"}]}}, "$defs": {"d0": {"type": "integer"})";
+    for (int i = 1; i <= 6; ++i) {
+        schema += ", \"d" + std::to_string(i) + "\": {\"anyOf\": [";
+        for (int k = 0; k < 11; ++k) {
+            schema += (k == 0 ? "" : ", ");
+            schema += "{\"$ref\": \"#/$defs/d" + std::to_string(i - 1) + "\"}";
+        }
+        schema += "]}";
+    }
+    schema += "}}";
+    EXPECT_EQ(refusal_of(of_schema(schema)), "accepted");
+    ResponseFormat format;
+    const auto add_tool = [&](const std::string& name) {
+        ToolCallFormat::Tool& tool = *format.mutable_tool_call()->add_tools();
+        tool.set_name(name);
+        tool.set_parameters(schema);
+    };
+    add_tool("a");
+    EXPECT_EQ(refusal_of(format), "accepted");
+    for (const char* name : {"b", "c", "d"}) add_tool(name);
+    EXPECT_THAT(refusal_of(format), HasSubstr("oneOf"));
+}
+
+// Goal: what a client names is said in one line. Method: a line break in the name of a property.
+TEST(ResponseProgram, ARefusalIsOneLine) {
+    for (const char* schema :
+         {R"({"type": "object", "properties": {"a\nb": {"pattern": "x"}}})",
+          R"({"type": "object", "properties": {"a\nb": {"$ref": "#"}}, "required": ["a\nb"]})",
+          R"({"$ref": "#/$defs/d", "$defs": {"d": {"type": "object", "properties":
+              {"a\nb": {"$ref": "#/$defs/d"}}, "required": ["a\nb"]}}})"}) {
+        const std::string refusal = refusal_of(of_schema(schema));
+        EXPECT_THAT(refusal, StartsWith("response_format is refused: ")) << schema;
+        EXPECT_EQ(refusal.find('\n'), std::string::npos) << refusal;
+    }
+}
+
 TEST(ResponseProgram, JsonSchemaIsThatSchema) {
     const auto program = response_program(of_schema(R"({"enum": ["yes", "no"]})")).value();
     EXPECT_TRUE(allows(program, "\"yes\""));
