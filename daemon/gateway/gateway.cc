@@ -287,8 +287,7 @@ void Gateway::on_progress(ClientSession& client) {
 
 void Gateway::on_attention_ready(uint32_t session, uint64_t kv_tokens) {
     // Never more than it was to have: others could not take over what only it holds.
-    const uint64_t kv_blocks = AdmissionQueue::blocks_for(config_.kv_tokens);
-    queue_.worker_ready(session, std::min(kv_tokens, kv_blocks * AdmissionQueue::kBlockTokens));
+    queue_.worker_ready(session, std::min(kv_tokens, admission_.configured_kv_tokens()));
     settle();
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/gateway/flight/deadlines.h"
 #include "daemon/gateway/request/random_seed.h"
 #include "daemon/program/logging.h"
+#include "model/attention/kv_cache.h"
 #include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
@@ -110,12 +111,15 @@ void Admission::admit() {
     }
 }
 
+uint64_t Admission::configured_kv_tokens() const {
+    return model::BlockAllocator::blocks_for(config_.kv_tokens) * model::kKvBlockTokens;
+}
+
 // What one attention worker holds: as it said, or as configured while none is ready.
 uint64_t Admission::kv_tokens() const {
     uint64_t blocks = 0;
     for (const auto& worker : queue_.workers()) blocks = std::max(blocks, worker.total_blocks);
-    if (blocks == 0) blocks = AdmissionQueue::blocks_for(config_.kv_tokens);
-    return blocks * AdmissionQueue::kBlockTokens;
+    return blocks == 0 ? configured_kv_tokens() : blocks * model::kKvBlockTokens;
 }
 
 }  // namespace afd::daemon

@@ -28,6 +28,9 @@ class Admission {
               ResumableRequests& resumables,
               AttentionWorkers& workers);
 
+    // What the configuration gives one attention worker: its kv_tokens in whole blocks.
+    uint64_t configured_kv_tokens() const;
+
     // How much a request may have.
     TokenLimit token_limit() const { return {model_, kv_tokens()}; }
 

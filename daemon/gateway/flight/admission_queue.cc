@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "model/attention/kv_cache.h"
+
 namespace afd::daemon {
 
 AdmissionQueue::AdmissionQueue(uint32_t num_workers,
@@ -23,7 +25,7 @@ void AdmissionQueue::set_num_workers(uint32_t num_workers) {
 void AdmissionQueue::worker_ready(uint32_t session, uint64_t kv_tokens) {
     Worker& worker = workers_[session];
     AFD_ASSERT(!worker.is_ready, "session %u is ready twice", session);
-    worker = Worker{.is_ready = true, .total_blocks = kv_tokens / kBlockTokens};
+    worker = Worker{.is_ready = true, .total_blocks = kv_tokens / model::kKvBlockTokens};
 }
 
 void AdmissionQueue::worker_waits(uint32_t session, bool is_waiting) {
@@ -291,8 +293,9 @@ void AdmissionQueue::fill_status(client::Status& status) const {
         if (worker.role() != "attention" || worker.index() >= workers_.size()) continue;
         const Worker& load = workers_[worker.index()];
         worker.set_num_sequences(load.num_sequences);
-        worker.set_kv_tokens_used(std::min(load.used_blocks, load.total_blocks) * kBlockTokens);
-        worker.set_kv_tokens_total(load.total_blocks * kBlockTokens);
+        worker.set_kv_tokens_used(std::min(load.used_blocks, load.total_blocks) *
+                                  model::kKvBlockTokens);
+        worker.set_kv_tokens_total(load.total_blocks * model::kKvBlockTokens);
     }
 }
 

@@ -4,12 +4,12 @@
 // AdmissionQueue: which request runs on which attention worker, and when. Pure decisions: no
 // clock, socket or process; the gateway carries them out.
 //
-// A request reserves KV room, in blocks of 64, before it runs (reservation.h): for its prompt and
-// all tokens it may produce, or for a step of these, and for more as they come. The connections
-// take turns, and those of one are served in their order (fair_queue.h): a request that does not
-// fit holds back those behind it (it cannot starve), and it goes to the worker with the most free
-// room. After the death of a worker its requests are queued again in front of all others, in their
-// old order: they were accepted earlier (promise 2). So are those that have given way
+// A request reserves KV room, in blocks of kKvBlockTokens, before it runs (reservation.h): for its
+// prompt and all tokens it may produce, or for a step of these, and for more as they come. The
+// connections take turns, and those of one are served in their order (fair_queue.h): a request that
+// does not fit holds back those behind it (it cannot starve), and it goes to the worker with the
+// most free room. After the death of a worker its requests are queued again in front of all others,
+// in their old order: they were accepted earlier (promise 2). So are those that have given way
 // (preemption.h).
 //
 // A suspect (suspects.h) goes before all of these, to a worker that is idle and gets nothing else
@@ -58,11 +58,7 @@ class AdmissionQueue {
         bool is_trial = false;  // Of a suspect, which is to leave after its next token.
     };
 
-    static constexpr uint64_t kBlockTokens = 64;
     static constexpr uint64_t kPassesMax = 256;
-    static uint64_t blocks_for(uint64_t tokens) {
-        return (tokens + kBlockTokens - 1) / kBlockTokens;
-    }
 
     AdmissionQueue(uint32_t num_workers,
                    uint64_t max_queue,

@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "model/attention/kv_cache.h"
+
 namespace afd::daemon {
 namespace {
 
@@ -15,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr uint64_t kBlock = AdmissionQueue::kBlockTokens;
+constexpr uint64_t kBlock = model::kKvBlockTokens;
 
 // Session that the next request goes to; -1 if none can run.
 int admit(AdmissionQueue& queue, uint64_t expected_id) {
@@ -426,7 +428,7 @@ TEST(AdmissionQueue, RandomEventsKeepTheBooks) {
             if (!session) continue;
             if (queue.is_on_trial(id)) has_trial[*session] = true;
             ASSERT_TRUE(ready.contains(*session)) << "step " << step;
-            used[*session] += AdmissionQueue::blocks_for(wanted);
+            used[*session] += model::BlockAllocator::blocks_for(wanted);
             ++running[*session];
         }
         size_t num_running = 0;
