@@ -43,7 +43,7 @@ class TokenEmitter {
     void emit(MicroBatch& micro_batch);
 
   private:
-    using TopTokens = std::array<model::TokenLogprob, kTopLogprobsMax>;
+    using TopTokens = std::array<model::TokenLogprob, model::kTopLogprobsMax>;
 
     struct Wanted {
         Sequence* sequence = nullptr;

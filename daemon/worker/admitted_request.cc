@@ -55,7 +55,7 @@ Result<std::unique_ptr<SequenceRequest>> to_request(const control::Admit& admit,
     request->prompt_logprobs = admit.prompt_logprobs();
     request->stop_ids.assign(admit.stop_ids().begin(), admit.stop_ids().end());
     request->min_tokens = admit.min_tokens();
-    request->num_top_logprobs = std::min(admit.num_top_logprobs(), kTopLogprobsMax);
+    request->num_top_logprobs = std::min(admit.num_top_logprobs(), model::kTopLogprobsMax);
     AFD_ASSIGN(request->constraint, to_constraint(admit, vocabulary, grammars));
     return request;
 }

@@ -46,10 +46,8 @@ struct SequenceRequest {
     bool prompt_logprobs = false;    // Report the logprob of prompt tokens 1, 2, ...
     std::vector<uint32_t> stop_ids;  // A sampled one is reported, then ends the sequence.
     uint32_t min_tokens = 0;         // No stop_id is sampled before this many output tokens.
-    uint32_t num_top_logprobs = 0;   // Reported with each of these; at most kTopLogprobsMax.
+    uint32_t num_top_logprobs = 0;   // Reported with each of these; at most model::kTopLogprobsMax.
 };
-
-inline constexpr uint32_t kTopLogprobsMax = 20;
 
 struct WorkerCommand {
     enum class Kind : uint32_t {
@@ -138,7 +136,7 @@ struct WorkerEvent {
     // kToken, kPromptLogprob: the most likely tokens in its place. They lie where other events have
     // a text, so that the ring does not grow for them.
     void set_top(std::span<const model::TokenLogprob> tokens) {
-        static_assert(kTopLogprobsMax * sizeof(model::TokenLogprob) <= sizeof(text));
+        static_assert(model::kTopLogprobsMax * sizeof(model::TokenLogprob) <= sizeof(text));
         num_top = static_cast<uint8_t>(tokens.size());
         std::memcpy(text, tokens.data(), tokens.size_bytes());
     }

@@ -41,6 +41,9 @@ struct TokenLogprob {
     float logprob;
 };
 
+// Most of these that a request may ask for with each token.
+inline constexpr uint32_t kTopLogprobsMax = 20;
+
 class Sampler {
   public:
     explicit Sampler(size_t vocab_size);

@@ -7,6 +7,7 @@
 
 #include "daemon/gateway/request/prompt.h"
 #include "model/grammar/response_program.h"
+#include "model/sampling/sampler.h"
 #include "model/sampling/sampling_params.h"
 #include "proto/failure.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int kStopIdsMax = 128;
 constexpr int kEndIdsMax = 16;
-constexpr uint32_t kTopLogprobsMax = 20;
 
 Result<> check_ends(const client::Generate& generate, const ServedModel& model) {
     AFD_TRY(OutputText::check(generate, model.tokenizer));
@@ -59,9 +59,9 @@ Result<> check_numbers(const client::Generate& generate) {
         return invalid_argument("min_tokens = {}: must be at most max_tokens = {}",
                                 with(generate.min_tokens(), generate.max_tokens()));
     }
-    if (generate.top_logprobs() > kTopLogprobsMax) {
+    if (generate.top_logprobs() > model::kTopLogprobsMax) {
         return invalid_argument("top_logprobs = {}: must be at most {}",
-                                with(generate.top_logprobs(), kTopLogprobsMax));
+                                with(generate.top_logprobs(), model::kTopLogprobsMax));
     }
     return {};
 }

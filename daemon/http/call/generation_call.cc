@@ -14,6 +14,7 @@
 #include "daemon/http/call/prompt_reader.h"
 #include "daemon/http/call/response_format_reader.h"
 #include "daemon/http/call/tool_choice_reader.h"
+#include "model/sampling/sampler.h"
 
 namespace afd::daemon {
 
@@ -21,7 +22,6 @@ namespace {
 
 constexpr int64_t kTokensMax = INT32_MAX;
 constexpr int64_t kCompletionTokens = 16;  // What OpenAI makes of a completion without max_tokens.
-constexpr int64_t kLogprobsMax = 20;
 
 // What a field that is not served may be: it asks for nothing then.
 bool is_neutral(std::string_view name, const nlohmann::json& value) {
@@ -226,7 +226,7 @@ void finish(FieldReader& fields, GenerationCall& call) {
 }
 
 void read_completion_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
-    const auto logprobs = fields.integer("logprobs", 0, kLogprobsMax);
+    const auto logprobs = fields.integer("logprobs", 0, model::kTopLogprobsMax);
     call.has_logprobs = logprobs.has_value();
     call.top_logprobs = static_cast<uint32_t>(logprobs.value_or(0));
     base.set_top_logprobs(call.top_logprobs);
@@ -245,7 +245,7 @@ void read_completion_form(FieldReader& fields, GenerationCall& call, client::Gen
 
 void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate& base) {
     call.has_logprobs = fields.boolean("logprobs").value_or(false);
-    const auto top = fields.integer("top_logprobs", 0, kLogprobsMax);
+    const auto top = fields.integer("top_logprobs", 0, model::kTopLogprobsMax);
     if (top.value_or(0) > 0 && !call.has_logprobs) {
         fields.fail(bad_field("top_logprobs", "top_logprobs needs logprobs = true"));
     }
