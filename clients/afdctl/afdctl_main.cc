@@ -214,6 +214,7 @@ CLI::App* add_workers(CLI::App& app,
 CLI::App* add_resize(CLI::App& app, ResizeOptions& options) {
     CLI::App* command =
         add_command(app, "resize", "Give the instance other numbers of workers while it serves");
+    // As the protocol has them (client.Resize): a slip of the finger is told without an afdd.
     take_whole_numbers(
         command->add_option(
             "--attention", options.attention, "Attention workers; else as many as now"),

@@ -15,10 +15,17 @@
 #include "ops/format/kv_dtype.h"
 #include "schedule/dispatch/dispatch_lane.h"
 #include "schedule/dispatch/ffn_scheduler.h"
+#include "schedule/layout/geometry.h"
 #include "schedule/layout/router_placement.h"
 #include "schedule/layout/row_dtype.h"
 
 namespace afd::daemon {
+
+// Most that ffn_workers may be. The layout allows more (schedule::kFfnWorkersMax), but the status
+// of the largest instance has to fit into a frame, with a link from each attention worker to each
+// FFN worker.
+inline constexpr uint32_t kMostFfnWorkers = 256;
+static_assert(kMostFfnWorkers <= schedule::kFfnWorkersMax);
 
 // Defaults and meanings: option_topics.h.
 struct Config {

@@ -4,6 +4,7 @@
 #include "daemon/options/choice_member.h"
 #include "model/unicode/utf8.h"
 #include "proto/socket_path.h"
+#include "schedule/layout/geometry.h"
 
 namespace afd::daemon {
 
@@ -45,15 +46,21 @@ std::vector<ConfigOption> instance_options() {
          .unit = "",
          .description = "Experts in FFN workers, or inside each attention worker",
          .choices = names_up_to(Topology::kColocated)},
-        {"attention_workers", &C::attention_workers, "1", "", "Attention workers (A)", 1, 1024},
-        {"ffn_workers", &C::ffn_workers, "1", "", "FFN workers (F)", 1, 256},
+        {"attention_workers",
+         &C::attention_workers,
+         "1",
+         "",
+         "Attention workers (A)",
+         1,
+         schedule::kSessionsMax},
+        {"ffn_workers", &C::ffn_workers, "1", "", "FFN workers (F)", 1, kMostFfnWorkers},
         {"micro_batches",
          &C::micro_batches,
          "0",
          "",
          "Micro-batches in flight per attention worker (M); 0: 2 if cores are enough, else 1",
          0,
-         64},
+         schedule::kMicroBatchesMax},
         {"micro_batch_size",
          &C::micro_batch_size,
          "256",

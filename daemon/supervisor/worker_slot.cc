@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/worker_slot.h"
 
+#include "daemon/config/config.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
@@ -11,7 +12,6 @@ namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
-constexpr int kLinksMax = 256;  // One for each FFN worker: as many as ffn_workers may be.
 
 const char* role_name(control::Role role) {
     return role == control::FFN ? "ffn" : "attention";
@@ -214,7 +214,9 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
 }
 
 void WorkerSlot::on_links(const control::Links& links) {
-    if (settings_.role == control::ATTENTION && links.links_size() <= kLinksMax) links_ = links;
+    // One for each FFN worker at most.
+    const bool is_possible = static_cast<uint32_t>(links.links_size()) <= kMostFfnWorkers;
+    if (settings_.role == control::ATTENTION && is_possible) links_ = links;
 }
 
 void WorkerSlot::on_wait(const control::WaitReport& report) {
