@@ -14,10 +14,12 @@ class LogLimit {
   public:
     static constexpr uint64_t kPeriodMs = 1000;
 
+    explicit LogLimit(uint64_t period_ms = kPeriodMs) : period_ms_(period_ms) {}
+
     // Before a line, at `now_ms` (steady). Nothing: it is to be left out; else how many were since
     // the last one that was said.
     std::optional<uint64_t> take(uint64_t now_ms) {
-        if (has_said_ && now_ms - said_ms_ < kPeriodMs) {
+        if (has_said_ && now_ms - said_ms_ < period_ms_) {
             ++num_unsaid_;
             return std::nullopt;
         }
@@ -34,6 +36,7 @@ class LogLimit {
     }
 
   private:
+    uint64_t period_ms_;
     bool has_said_ = false;
     uint64_t said_ms_ = 0;
     uint64_t num_unsaid_ = 0;

@@ -54,7 +54,8 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
                .has_predecessors = settings_.has_predecessors}),
       hang_detector_(settings_.hang_timeout_ms),
       stop_detector_(settings_.stop_timeout_ms),
-      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }) {}
+      end_timer_(loop, [this] { kill("run_flag is 0, and it did not end"); }),
+      wait_lines_(kWaitLogMs) {}
 
 std::string WorkerSlot::short_name() const {
     return role_name(settings_.role) + std::to_string(settings_.index);
@@ -224,16 +225,9 @@ void WorkerSlot::on_wait(const control::WaitReport& report) {
     wait_ = report;
     if (is_news) listener_.on_worker_wait(*this);
     if (!waits()) return;
-    const uint64_t now = loop_.now_ms();
-    if (wait_logged_ms_ != 0 && now - wait_logged_ms_ < kWaitLogMs) {
-        ++num_waits_unlogged_;
-        return;
-    }
-    const std::string more =
-        num_waits_unlogged_ == 0 ? "" : fmt::format(" ({} more reports)", num_waits_unlogged_);
-    log::warn("{}: {}{}", name_, wait_text(), more);
-    wait_logged_ms_ = now;
-    num_waits_unlogged_ = 0;
+    const auto num_unsaid = wait_lines_.take(loop_.now_ms());
+    if (!num_unsaid) return;
+    log::warn("{}: {}{}", name_, wait_text(), LogLimit::more(*num_unsaid));
 }
 
 std::string WorkerSlot::wait_text() const {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "daemon/loop/event_loop.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
 #include "daemon/supervisor/slot_health.h"
@@ -233,8 +234,7 @@ class WorkerSlot {
     bool is_killed_for_fault_ = false;     // And that is for what it did.
     control::Links links_;                 // As the present process measured them last.
     control::WaitReport wait_;
-    uint64_t wait_logged_ms_ = 0;
-    uint64_t num_waits_unlogged_ = 0;
+    LogLimit wait_lines_;
 };
 
 }  // namespace afd::daemon
