@@ -27,14 +27,6 @@ nlohmann::json describe_model(const ApiModel& model) {
             {"max_model_len", model.tokens_max}};
 }
 
-ApiError no_such_model(std::string_view name, const ApiModel& model) {
-    return {.status = 404,
-            .code = "model_not_found",
-            .param = "model",
-            .message =
-                fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
-}
-
 // A model's name may be any bytes, and dump() throws at what is not UTF-8.
 HttpResponse written(const nlohmann::json& json) {
     return HttpResponse::json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -60,7 +52,7 @@ std::string percent_decoded(std::string_view path) {
 std::optional<ApiError> check_common(FieldReader& fields, const ApiModel& model) {
     const auto name = fields.text("model");
     if (fields.error()) return fields.error();
-    if (name && *name != model.id && *name != model.root) return no_such_model(*name, model);
+    if (name && !model.is_called(*name)) return no_such_model(*name, model);
     if (model.tokenizer != nullptr) return std::nullopt;
     return ApiError{.status = 400, .message = "this model has no tokenizer"};
 }
@@ -147,7 +139,7 @@ HttpResponse answer_models(const ApiModel& model) {
 
 HttpResponse answer_model(const ApiModel& model, std::string_view path) {
     const std::string name = percent_decoded(path);
-    if (name != model.id && name != model.root) return HttpResponse::of(no_such_model(name, model));
+    if (!model.is_called(name)) return HttpResponse::of(no_such_model(name, model));
     return written(describe_model(model));
 }
 

@@ -3,11 +3,15 @@
 
 // ApiModel: the served model as HTTP clients know it.
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "daemon/http/message/api_error.h"
 #include "model/chat/template/chat_template.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/tokenizer/tokenizer.h"
@@ -26,6 +30,18 @@ struct ApiModel {
     std::shared_ptr<const model::ChatTemplate> chat;  // Null: no_chat says why.
     std::string no_chat = "the model has no chat template";
     std::vector<uint32_t> chat_end_ids;  // Tokens that end what it says in a chat.
+
+    // Whether a request that names `name` means it.
+    bool is_called(std::string_view name) const { return name == id || name == root; }
 };
+
+// What a request hears that names another.
+inline ApiError no_such_model(std::string_view name, const ApiModel& model) {
+    return {.status = 404,
+            .code = "model_not_found",
+            .param = "model",
+            .message =
+                fmt::format("the model '{}' is not served here; served is '{}'", name, model.id)};
+}
 
 }  // namespace afd::daemon

@@ -65,12 +65,7 @@ void refuse_unsupported(FieldReader& fields) {
 
 void read_model(FieldReader& fields, const ApiModel& model) {
     const auto name = fields.text("model");
-    if (!name || *name == model.id || *name == model.root) return;
-    fields.fail({.status = 404,
-                 .code = "model_not_found",
-                 .param = "model",
-                 .message = fmt::format(
-                     "the model '{}' is not served here; served is '{}'", *name, model.id)});
+    if (name && !model.is_called(*name)) fields.fail(no_such_model(*name, model));
 }
 
 // {"50256": -100}: the id is a string, because it is a key.
