@@ -413,11 +413,16 @@ void AttentionLoop::run_head(MicroBatch& micro_batch) {
     if (micro_batch.num_emitted == micro_batch.num_rows()) finish_step(micro_batch);
 }
 
+// Its rows are in no micro-batch any more.
+void AttentionLoop::release(const BatchPiece& piece) {
+    events_reserved_ -= piece.events_reserved;
+    --piece.sequence->num_in_flight;
+}
+
 void AttentionLoop::finish_step(MicroBatch& micro_batch) {
     const bool is_long = micro_batch.lane().traits().rows == LaneRows::kLongPrompts;
     for (const BatchPiece& piece : micro_batch.pieces()) {
-        events_reserved_ -= piece.events_reserved;
-        --piece.sequence->num_in_flight;
+        release(piece);
         piece.sequence->layer_positions[micro_batch.layer] = piece.first_position + piece.num_rows;
         if (is_long) piece.sequence->is_in_long_lane = false;
         sequences_.offer_computed(*piece.sequence);
@@ -429,8 +434,7 @@ void AttentionLoop::finish_step(MicroBatch& micro_batch) {
 
 void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
     for (const BatchPiece& piece : micro_batch.pieces()) {
-        events_reserved_ -= piece.events_reserved;
-        --piece.sequence->num_in_flight;
+        release(piece);
         mark_ending(*piece.sequence, code, text);
     }
     // The sequences go on to their end; the lane does not: what was published stays and blocks its
@@ -447,8 +451,7 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
 void AttentionLoop::give_back(MicroBatch& micro_batch) {
     for (const BatchPiece& piece : micro_batch.pieces()) {
         Sequence& sequence = *piece.sequence;
-        events_reserved_ -= piece.events_reserved;
-        --sequence.num_in_flight;
+        release(piece);
         sequence.num_scheduled = piece.first_position;
         for (uint32_t& position : sequence.layer_positions) {
             position = std::min(position, piece.first_position);

@@ -93,6 +93,7 @@ class AttentionLoop {
     bool send_again(MicroBatch& micro_batch, const Error& error);
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void run_head(MicroBatch& micro_batch);
+    void release(const BatchPiece& piece);
     void finish_step(MicroBatch& micro_batch);
     void fail(MicroBatch& micro_batch, Code code, const char* text);
     void give_back(MicroBatch& micro_batch);
