@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/gateway/flight/admission.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -32,26 +30,11 @@ Admission::Admission(const Config& config,
 Result<> Admission::check(const ClientSession& client,
                           uint64_t request_id,
                           const client::Generate& wish) const {
-    // Also as that of a stream that was resumed and is told from what was kept.
-    if (flights_.find(client, request_id) || resumables_.find(client, request_id)) {
-        return Error{Code::kInvalidArgument,
-                     fmt::format("request_id {} is in flight on this connection already; choose "
-                                 "another",
-                                 request_id)};
-    }
-    const size_t num_own = flights_.num_of(client);
     // Those that its account has left behind count against further ones that could be left, so that
     // whoever leaves many keeps nobody else out: many clients may be one account.
     const size_t num_detached =
         wish.resumable_ms() > 0 ? flights_.num_detached_of(client.identity().account) : 0;
-    if (num_own + num_detached >= config_.connection_requests_max) {
-        return Error{Code::kResourceExhausted,
-                     fmt::format("{} requests of this connection{} are in flight "
-                                 "(connection_requests_max = {}); wait for one to end",
-                                 num_own + num_detached,
-                                 num_detached > 0 ? " and of those of its user that broke" : "",
-                                 config_.connection_requests_max)};
-    }
+    AFD_TRY(resumables_.check_room(client, request_id, num_detached));
     AFD_TRY(resumables_.check(wish));
     return queue_.check_place(&client);
 }

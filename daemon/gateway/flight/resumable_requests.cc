@@ -46,6 +46,26 @@ Result<> ResumableRequests::check(const client::Generate& wish) const {
                              wish.resumable_ms())};
 }
 
+Result<> ResumableRequests::check_room(const ClientSession& client,
+                                       uint64_t request_id,
+                                       size_t num_detached) const {
+    // Also as that of a stream that was resumed and is told from what was kept.
+    if (flights_.find(client, request_id) || find(client, request_id)) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("request_id {} is in flight on this connection already; choose "
+                                 "another",
+                                 request_id)};
+    }
+    const size_t num_counted = flights_.num_of(client) + num_detached;
+    if (num_counted < config_.connection_requests_max) return {};
+    return Error{Code::kResourceExhausted,
+                 fmt::format("{} requests of this connection{} are in flight "
+                             "(connection_requests_max = {}); wait for one to end",
+                             num_counted,
+                             num_detached > 0 ? " and of those of its user that broke" : "",
+                             config_.connection_requests_max)};
+}
+
 std::shared_ptr<KeptStream> ResumableRequests::open(FlightTable::Id id,
                                                     const ClientSession& client,
                                                     const client::Generate& wish,
@@ -80,20 +100,8 @@ Result<> ResumableRequests::resume(ClientSession& client,
                      "no request of yours can be resumed by this id: it was never given, or its "
                      "time is over (resumable_ms), or there was no room to keep it"};
     }
-    if (flights_.find(client, request_id) || find(client, request_id)) {
-        return Error{Code::kInvalidArgument,
-                     fmt::format("request_id {} is in flight on this connection already; choose "
-                                 "another",
-                                 request_id)};
-    }
-    if (const size_t num_own = flights_.num_of(client);
-        num_own >= config_.connection_requests_max) {
-        return Error{Code::kResourceExhausted,
-                     fmt::format("{} requests of this connection are in flight "
-                                 "(connection_requests_max = {}); wait for one to end",
-                                 num_own,
-                                 config_.connection_requests_max)};
-    }
+    // Nothing counts beside its own: this leaves no further request behind, but takes one up.
+    AFD_TRY(check_room(client, request_id, 0));
     Entry& entry = found->second;
     client::Response response;
     response.set_request_id(request_id);

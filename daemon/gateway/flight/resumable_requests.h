@@ -14,6 +14,7 @@
 // it reads (pump()), and has the request when it has heard all. Whoever reads nothing of one that
 // is over is waited for as long as one who does not come.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,6 +49,12 @@ class ResumableRequests {
 
     // Errors: kInvalidArgument: it is to be resumable, and nothing is kept here.
     Result<> check(const client::Generate& wish) const;
+    // Whether the connection may have one more request, under this id, if `num_detached` of its
+    // account count as its own. Errors: kInvalidArgument: the id is in use on it.
+    // kResourceExhausted: it has enough.
+    Result<> check_room(const ClientSession& client,
+                        uint64_t request_id,
+                        size_t num_detached) const;
     // Keeps what will be said of a request that begins, if it wishes that, and gives `accepted` its
     // id. REQUIRES: check().ok().
     std::shared_ptr<KeptStream> open(FlightTable::Id id,
@@ -57,8 +64,7 @@ class ResumableRequests {
 
     // Answers Accepted; pump() says the rest.
     // Errors: kNotFound: no such id, or it is of another account. kUnavailable: the afdd before
-    // this one still runs it. kInvalidArgument: received_chunks. kResourceExhausted: the connection
-    // has enough.
+    // this one still runs it. kInvalidArgument: received_chunks. Those of check_room().
     Result<> resume(ClientSession& client, uint64_t request_id, const client::Resume& wish);
 
     // The connection is closed: its requests of this kind are nobody's, but for those that it has
