@@ -483,7 +483,6 @@ void AttentionLoop::end_sequence(Sequence& sequence) {
     WorkerEvent event{.kind = WorkerEvent::Kind::kEnd,
                       .sequence_id = sequence.request->sequence_id,
                       .code = sequence.end_code,
-                      .stopped = sequence.is_stopped,
                       .gave_way = sequence.gives_way};
     event.set_text("%s", sequence.end_text);
     event.sequence = sequences_.release(sequence);

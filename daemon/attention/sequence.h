@@ -46,8 +46,7 @@ struct Sequence {
     bool avoids_long_lane = false;   // That lane gave its rows back.
     bool is_ending = false;          // Ends with `end_code` once nothing is in flight.
     Code end_code = Code::kOk;
-    bool is_stopped = false;  // By a stop token.
-    bool gives_way = false;   // For want of room; it was marked so.
+    bool gives_way = false;  // For want of room; it was marked so.
     char end_text[kEventTextBytes] = {};
     // Since when its rows wait for a lane, and one that would take them is blocked; 0: they do not.
     uint64_t blocked_since_us = 0;

@@ -98,7 +98,6 @@ void SequenceTable::start_place(Sequence& sequence) {
     sequence.avoids_long_lane = false;
     sequence.is_ending = false;
     sequence.end_code = Code::kOk;
-    sequence.is_stopped = false;
     sequence.gives_way = false;
     sequence.end_text[0] = '\0';
     sequence.blocked_since_us = 0;

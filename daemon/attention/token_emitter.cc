@@ -157,9 +157,9 @@ void TokenEmitter::take_sample(Sequence& sequence,
                static_cast<unsigned long long>(request.sequence_id));
     metrics_.add(Counter::kTokens, 1);
 
-    sequence.is_stopped = std::find(request.stop_ids.begin(), request.stop_ids.end(), token.id) !=
-                          request.stop_ids.end();
-    if (sequence.is_stopped || sequence.num_tokens() >= request.max_total_tokens) {
+    const bool is_stop = std::find(request.stop_ids.begin(), request.stop_ids.end(), token.id) !=
+                         request.stop_ids.end();
+    if (is_stop || sequence.num_tokens() >= request.max_total_tokens) {
         mark_ending(sequence, Code::kOk, "");
     }
 }

@@ -103,7 +103,6 @@ void EventBatch::add(const WorkerEvent& event) {
             end.set_sequence_id(event.sequence_id);
             end.set_code(static_cast<uint32_t>(event.code));
             end.set_message(text_of(event));
-            end.set_stopped(event.stopped);
             end.set_gave_way(event.gave_way);
             break;
         }

@@ -96,7 +96,7 @@ struct WorkerEvent {
                           // came from the prefix cache.
         kPromptLogprob,   // `logprob` of the prompt token at position `token`, given those before.
         kToken,           // `token` was sampled with `logprob`.
-        kEnd,             // The sequence is over: `code`, `stopped`, `text`; `sequence` goes back.
+        kEnd,             // The sequence is over: `code`, `text`; `sequence` goes back.
         kWait,            // R7: see set_wait(); without a text: that wait is over.
         kSegmentRequest,  // FFN: wants the segments of `segment`.
         kSegmentRelease,  // FFN: needs those of its session and round no more.
@@ -107,7 +107,6 @@ struct WorkerEvent {
     uint64_t sequence_id = 0;
     float logprob = 0.0F;
     Code code = Code::kOk;  // kEnd: kOk: stop token or length; kCancelled; an error.
-    bool stopped = false;   // kEnd: by a stop token.
     uint8_t num_top = 0;    // kToken, kPromptLogprob: see top().
     uint16_t peer_at = 0;   // kWait: see set_wait().
     bool gave_way = false;  // kEnd with kCancelled: for want of room beside others.

@@ -19,8 +19,6 @@ struct ActivationMetadata {
     // [num_sources + 1], ascending from 0 to total: the rows of source s, in order of arrival, are
     // those from its entry to the next. Within one process there is one source.
     std::span<const int32_t> source_prefix;
-
-    size_t num_sources() const { return source_prefix.size() - 1; }
 };
 
 // Asserts that the metadata is complete and agrees with itself and with the activations.

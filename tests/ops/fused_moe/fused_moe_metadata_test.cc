@@ -58,7 +58,7 @@ TEST(ActivationMetadata, EveryPartSaysWhatItHandsOver) {
             int32_t total = 0;
             for (const int32_t count : want) total += count;
             EXPECT_EQ(metadata.total, Count(static_cast<uint64_t>(total))) << where;
-            EXPECT_EQ(metadata.num_sources(), 1u) << where;
+            ASSERT_EQ(metadata.source_prefix.size(), 2u) << where;
             EXPECT_EQ(metadata.source_prefix[0], 0) << where;
             EXPECT_EQ(metadata.source_prefix[1], total) << where;
         }
