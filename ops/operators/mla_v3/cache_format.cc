@@ -26,10 +26,6 @@ std::optional<CacheMode> parse_cache_mode(std::string_view name) {
     return static_cast<CacheMode>(found - kNames.begin());
 }
 
-std::span<const std::string_view> cache_mode_names() {
-    return kNames;
-}
-
 CacheRows CacheRows::of(CacheMode mode, const ConstTensorView& cache) {
     AFD_ASSERT(cache.rank == (mode == CacheMode::kTnd ? 3 : 4), "cache of rank %zu", cache.rank);
     CacheRows rows;

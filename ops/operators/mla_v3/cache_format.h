@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "ops/tensor/tensor_view.h"
@@ -30,7 +29,6 @@ enum class CacheMode : uint8_t {
 // "PA_BSND", ...; the seed's names.
 std::string_view name_of(CacheMode mode);
 std::optional<CacheMode> parse_cache_mode(std::string_view name);
-std::span<const std::string_view> cache_mode_names();
 
 constexpr bool is_paged(CacheMode mode) {
     return mode != CacheMode::kBsnd && mode != CacheMode::kTnd;

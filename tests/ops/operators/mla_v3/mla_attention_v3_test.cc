@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "ops/attention/mla_attention.h"
-#include "ops/operators/mla_v3/cache_format.h"
 #include "tests/ops/operators/mla_v3/mla_attention_case.h"
 
 namespace afd::ops {
@@ -14,6 +13,7 @@ namespace {
 using test::all_formats;
 using test::attention_options;
 using test::AttentionCase;
+using test::cache_mode_names;
 using test::kHidden;
 using test::kValues;
 using test::MlaCaseOptions;

@@ -10,8 +10,10 @@
 #include <initializer_list>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ops/operators/mla_v3/cache_format.h"
 #include "ops/operators/mla_v3/fractal_nz.h"
 #include "ops/operators/mla_v3/mla_prolog_v3.h"
 #include "ops/reference/mla_prolog_v3.h"
@@ -90,6 +92,15 @@ struct MlaCaseOptions {
     bool nz_weights = false;
     uint32_t seed = 1;
 };
+
+// Of all cache modes, whose last one is TND.
+inline std::vector<std::string_view> cache_mode_names() {
+    std::vector<std::string_view> names;
+    for (int mode = 0; mode <= static_cast<int>(CacheMode::kTnd); ++mode) {
+        names.push_back(name_of(static_cast<CacheMode>(mode)));
+    }
+    return names;
+}
 
 inline std::vector<MlaCaseOptions> all_scenarios() {
     std::vector<MlaCaseOptions> cases;

@@ -6,13 +6,13 @@
 
 #include <limits>
 
-#include "ops/operators/mla_v3/cache_format.h"
 #include "tests/ops/operators/mla_v3/mla_case.h"
 
 namespace afd::ops {
 namespace {
 
 using test::all_scenarios;
+using test::cache_mode_names;
 using test::expect_same_bytes;
 using test::MlaCase;
 using test::MlaCaseOptions;
