@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/config/instance_geometry.h"
+#include "daemon/lanes/topk_ids.h"
 #include "proto/check.h"
 #include "proto/crash_point.h"
 #include "proto/failure.h"
@@ -57,16 +58,7 @@ Result<ops::Ticket> RemoteTwoPhase::prepare_async(const ops::MoeInput& input, ui
                settings_.num_tokens_max,
                out_.num_rows);
     const uint32_t num_experts = parts_.placement->num_experts(input.layer_id) - input.num_shared;
-    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
-        // A router's mistake would be an expert of nobody: it ends the requests, not the worker.
-        if (input.topk_ids[i] >= static_cast<int32_t>(num_experts)) {
-            return Error{Code::kInternal,
-                         fmt::format("layer {}: expert {} was chosen, the layer has {}",
-                                     input.layer_id,
-                                     input.topk_ids[i],
-                                     num_experts)};
-        }
-    }
+    AFD_TRY(check_topk_ids(input, num_experts));
     input_ = input;
     output_ = {};
     num_shared_tokens_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/lanes/topk_ids.h"
 #include "ops/experts/combine.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "proto/check.h"
@@ -45,7 +46,7 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
     schedule::DispatchLane& lane = lanes_[slot];
     const uint32_t num_experts = placement_.num_experts(input.layer_id) - input.num_shared;
     const bool is_routed = input.topk_ids != nullptr;
-    if (is_routed) AFD_TRY(check_ids(input, num_experts));
+    if (is_routed) AFD_TRY(check_topk_ids(input, num_experts));
     lane.begin(static_cast<int32_t>(input.layer_id));
     const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane);
     for (uint32_t token = 0; token < input.num_tokens; ++token) {
@@ -63,18 +64,6 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
     rounds_[slot].output = {};
     rounds_[slot].num_experts = num_experts;
     return ops::Ticket(this, slot, static_cast<uint64_t>(published));
-}
-
-Result<> WindowPrepareFinalize::check_ids(const ops::MoeInput& input, uint32_t num_experts) {
-    for (size_t i = 0; i < size_t{input.num_tokens} * input.top_k; ++i) {
-        if (input.topk_ids[i] < static_cast<int32_t>(num_experts)) continue;
-        return Error{Code::kInternal,
-                     fmt::format("layer {}: expert {} was chosen, the layer has {}",
-                                 input.layer_id,
-                                 input.topk_ids[i],
-                                 num_experts)};
-    }
-    return {};
 }
 
 std::span<const std::byte> WindowPrepareFinalize::row_of(const ops::MoeInput& input,

@@ -123,7 +123,6 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
         std::vector<float> topk_weights;  // [BS, K1]; router = ffn.
     };
 
-    static Result<> check_ids(const ops::MoeInput& input, uint32_t num_experts);
     void put_token(schedule::DispatchLane& lane,
                    const ops::MoeInput& input,
                    uint32_t token,
