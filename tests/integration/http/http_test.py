@@ -160,10 +160,26 @@ class HttpTest(unittest.TestCase):
                           for top in logprobs["top_logprobs"][1:-1]])
 
     def test_events_never_split_a_character(self) -> None:
-        """Bytes of a prompt in many scripts, echoed and continued at a high temperature."""
-        for event in self.stream(prompt="日本語 é 🙂 ", echo=True, max_tokens=60, temperature=2,
-                                 seed=1, ignore_eos=True):
-            event["choices"][0]["text"].encode()
+        """A prompt in many scripts, echoed and continued at a high temperature. Oracle: the answer
+        of the same request that is not streamed, which knows no events."""
+        prompt = "日本語 é 🙂 "
+        wish = {"prompt": prompt, "echo": True, "max_tokens": 60, "temperature": 2, "seed": 1,
+                "ignore_eos": True}
+        whole = self.complete(**wish)["choices"][0]["text"]
+        self.assertTrue(whole.startswith(prompt), whole)
+        status, _, body = self.instance.ask("POST", "/v1/completions", {**wish, "stream": True})
+        self.assertEqual(status, 200, body)
+        texts = []
+        for event in body.split(b"\n\n"):
+            data = event.decode()  # Strictly: a half character is an error.
+            if data.startswith("data: {"):
+                texts.append(json.loads(data.removeprefix("data: "))["choices"][0]["text"])
+                texts[-1].encode()  # JSON can also write halves, as \uD83D alone.
+        self.assertGreater(len(texts), 1)
+        streamed = "".join(texts)
+        self.assertEqual(streamed.count("\N{REPLACEMENT CHARACTER}"),
+                         whole.count("\N{REPLACEMENT CHARACTER}"))
+        self.assertEqual(streamed, whole)
 
     def test_chat_without_a_template_says_what_to_do(self) -> None:
         status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
