@@ -22,7 +22,7 @@ import time
 import unittest
 
 from chat_model import make_chat_model
-from instance import Instance, events_of
+from instance import Instance, events_of, stopped
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 PATIENCE_S = 60
@@ -77,9 +77,8 @@ class ResumeTest(unittest.TestCase):
         undisturbed = self.instance.ask("POST", "/v1/completions", LONG)[2]
         resume_id, first, last = self.break_stream(20)
         self.wait_for(lambda one: one["num_detached"] == 1 or one["num_running"] == 0)
-        for worker in self.instance.ctl("status")["workers"]:
-            if worker["role"] == "ffn":
-                os.kill(worker["pid"], signal.SIGKILL)
+        for pid in self.instance.pids_of("ffn"):
+            os.kill(pid, signal.SIGKILL)
         status, headers, rest = self.resume(resume_id, last)
         self.assertEqual(status, 200)
         self.assertEqual(headers["x-afd-resume"], resume_id)
@@ -109,23 +108,17 @@ class ResumeTest(unittest.TestCase):
         # Nothing else is kept in it, and its FFN worker stays stopped, so that nothing ends.
         with Instance(BIN, "--stop-timeout-ms", "0") as instance:
             self.instance = instance
-            pids = [worker["pid"] for worker in instance.ctl("status")["workers"]
-                    if worker["role"] == "ffn"]
+            pids = instance.pids_of("ffn")
             # Over before they stop, on a quick machine, is as if it had never been.
             for _ in range(20):
                 resume_id, _, _ = self.break_stream(1, resumable_ms=5000)
-                for pid in pids:
-                    os.kill(pid, signal.SIGSTOP)
-                if instance.ctl("status")["num_running"] == 1:
-                    break
-                for pid in pids:
-                    os.kill(pid, signal.SIGCONT)
+                with stopped(pids):
+                    if instance.ctl("status")["num_running"] == 1:
+                        self.wait_for(lambda one: one["num_detached"] == 1)
+                        self.wait_for(lambda one: one["num_detached"] == 0)
+                        break
             else:
                 self.fail("every request was over before its FFN worker stopped")
-            self.wait_for(lambda one: one["num_detached"] == 1)
-            self.wait_for(lambda one: one["num_detached"] == 0)
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
             status = self.wait_for(lambda one: one["num_running"] == 0)
             self.assertEqual(sum(one["kv_tokens_used"] for one in status["workers"]), 0)
             status, _, body = self.resume(resume_id)
