@@ -226,15 +226,8 @@ TEST_F(CrashPoints, EachInAResize) {
         const uint64_t before = table_.deaths(name);
         // Soon: a resize takes less time than the requests.
         table_.arm(name, 1 + hits_[name] / 16);
-        const Outcome outcome = run_program({program("afdctl"),
-                                             "resize",
-                                             "--attention",
-                                             is_large ? "2" : "1",
-                                             "--ffn",
-                                             is_large ? "3" : "2",
-                                             "--instance",
-                                             instance_.name()},
-                                            instance_.runtime_directory());
+        const Outcome outcome = instance_.afdctl(
+            {"resize", "--attention", is_large ? "2" : "1", "--ffn", is_large ? "3" : "2"});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
         // On a busy machine the resize may be over before: then it is one of the new workers.
         for (int i = 0; i < kRunsMax && table_.deaths(name) == before; ++i) {

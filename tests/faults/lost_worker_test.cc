@@ -56,13 +56,7 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
     }
 
     void bring_back(const std::string& worker) {
-        const Outcome outcome = run_program({program("afdctl"),
-                                             "restart-worker",
-                                             "--worker",
-                                             worker,
-                                             "--instance",
-                                             instance_.name()},
-                                            instance_.runtime_directory());
+        const Outcome outcome = instance_.afdctl({"restart-worker", "--worker", worker});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     }
 

@@ -53,7 +53,7 @@ TEST_F(Resize, ADrainMeanwhileEndsAndSoDoesTheResize) {
     generation.wait_for_tokens(5);
     auto outcome = resize_beside(2, 2);
     wait_for_step("workers start");
-    const Outcome drained = afdctl({"drain"});
+    const Outcome drained = instance_.afdctl({"drain"});
     EXPECT_EQ(drained.exit_status, 0) << drained.output;
     EXPECT_TRUE(generation.finish().ok());
     expect_resized(outcome.get(), 2, 2);

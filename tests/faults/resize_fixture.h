@@ -74,16 +74,11 @@ class Resize : public testing::Test {
         expected_ = run_all_at_once(instance_, requests_);
     }
 
-    Outcome afdctl(std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), program("afdctl"));
-        arguments.insert(arguments.end(), {"--instance", instance_.name()});
-        return run_program(arguments, instance_.runtime_directory());
-    }
     Outcome resize(int attention, int ffn, std::vector<std::string> more = {}) const {
         more.insert(
             more.begin(),
             {"resize", "--attention", std::to_string(attention), "--ffn", std::to_string(ffn)});
-        return afdctl(more);
+        return instance_.afdctl(more);
     }
     std::future<Outcome> resize_beside(int attention, int ffn, std::vector<std::string> more = {}) {
         return std::async(std::launch::async,

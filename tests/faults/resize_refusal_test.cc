@@ -54,16 +54,17 @@ TEST_F(Resize, OneAtATimeAndNobodyDrainsAWorkerMeanwhile) {
                 HasSubstr("a resize to 2 attention and 1 ffn workers is under way; try again when "
                           "it has ended (afdctl status)"));
     for (const char* command : {"restart-worker", "drain-worker"}) {
-        const Outcome refused = afdctl({command, "--worker", "ffn0"});
+        const Outcome refused = instance_.afdctl({command, "--worker", "ffn0"});
         EXPECT_EQ(refused.exit_status, 1) << command;
         EXPECT_THAT(refused.output, HasSubstr("is under way"));
     }
-    EXPECT_THAT(afdctl({"status"}).output, HasSubstr("resize    to 2 attention and 1 ffn"));
+    EXPECT_THAT(instance_.afdctl({"status"}).output,
+                HasSubstr("resize    to 2 attention and 1 ffn"));
     EXPECT_EQ(instance_.status().state(), "ready") << "the old ones serve";
     expect_undisturbed_replies();
     expect_resized(first.get(), 2, 1);
     programs_.set_hook("");
-    EXPECT_EQ(afdctl({"restart-worker", "--worker", "ffn0"}).exit_status, 0);
+    EXPECT_EQ(instance_.afdctl({"restart-worker", "--worker", "ffn0"}).exit_status, 0);
     EXPECT_EQ(instance_.stop(), 0);
 }
 

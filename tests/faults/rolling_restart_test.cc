@@ -22,12 +22,6 @@ class RollingRestart : public testing::Test {
   protected:
     RollingRestart() { instance_.wait_ready(); }
 
-    Outcome afdctl(std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), program("afdctl"));
-        arguments.insert(arguments.end(), {"--instance", instance_.name()});
-        return run_program(arguments, instance_.runtime_directory());
-    }
-
     std::vector<pid_t> pids() const {
         std::vector<pid_t> all = instance_.worker_pids("attention");
         for (const pid_t pid : instance_.worker_pids("ffn")) all.push_back(pid);
@@ -47,7 +41,7 @@ TEST_F(RollingRestart, OfAllWorkersUnderLoadChangesNoBit) {
             std::make_unique<BackgroundGeneration>(instance_, long_request(kRollingTokens)));
     }
     generations[0]->wait_for_tokens(20);
-    const Outcome outcome = afdctl({"restart-worker", "--all"});
+    const Outcome outcome = instance_.afdctl({"restart-worker", "--all"});
     EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     EXPECT_EQ(outcome.output,
               "ffn0 restarted\nffn1 restarted\nattention0 restarted\nattention1 restarted\n");
@@ -68,7 +62,7 @@ TEST_F(RollingRestart, ADrainedWorkerStaysAwayAndItsRequestsGoOnElsewhere) {
     ASSERT_TRUE(expected.ok()) << expected.error().message;
     BackgroundGeneration generation(instance_, long_request(kRollingTokens));
     generation.wait_for_tokens(20);
-    const Outcome outcome = afdctl({"drain-worker", "--worker", "attention0"});
+    const Outcome outcome = instance_.afdctl({"drain-worker", "--worker", "attention0"});
     EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     EXPECT_EQ(outcome.output, "attention0 drained\n");
     const auto found = generation.finish();
@@ -76,7 +70,7 @@ TEST_F(RollingRestart, ADrainedWorkerStaysAwayAndItsRequestsGoOnElsewhere) {
     EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
     EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
     EXPECT_EQ(instance_.status().workers(0).state(), "halted");
-    EXPECT_EQ(afdctl({"restart-worker", "--worker", "attention0"}).exit_status, 0);
+    EXPECT_EQ(instance_.afdctl({"restart-worker", "--worker", "attention0"}).exit_status, 0);
     instance_.wait_for("attention worker 0 is back", [](const client::Status& status) {
         return status.workers(0).state() == "ready";
     });
@@ -85,14 +79,14 @@ TEST_F(RollingRestart, ADrainedWorkerStaysAwayAndItsRequestsGoOnElsewhere) {
 
 TEST_F(RollingRestart, SaysWhichWorkerThereIsNot) {
     for (const char* command : {"drain-worker", "restart-worker"}) {
-        const Outcome unknown = afdctl({command, "--worker", "ffn7"});
+        const Outcome unknown = instance_.afdctl({command, "--worker", "ffn7"});
         EXPECT_NE(unknown.exit_status, 0);
         EXPECT_THAT(unknown.output, HasSubstr("ffn"));
-        const Outcome none = afdctl({command, "--worker", "expert1"});
+        const Outcome none = instance_.afdctl({command, "--worker", "expert1"});
         EXPECT_EQ(none.exit_status, 2);
         EXPECT_THAT(none.output,
                     HasSubstr("--worker 'expert1' is no worker; give one as attention0 or ffn1"));
-        EXPECT_THAT(afdctl({command}).output,
+        EXPECT_THAT(instance_.afdctl({command}).output,
                     HasSubstr("which worker? give --worker ffn0, or --all"));
     }
     EXPECT_EQ(instance_.stop(), 0);

@@ -114,11 +114,11 @@ TEST_F(UpgradeThatFails, OneAtATimeAndNoneBesideAResizeOrADrain) {
     const Outcome second = upgrade();
     EXPECT_EQ(second.exit_status, 1);
     EXPECT_THAT(second.output, HasSubstr("an upgrade is under way: pid "));
-    const Outcome resize = afdctl({"resize", "--ffn", "2"});
+    const Outcome resize = instance_.afdctl({"resize", "--ffn", "2"});
     EXPECT_EQ(resize.exit_status, 1);
     EXPECT_THAT(resize.output, HasSubstr("an upgrade is under way: pid "));
     ASSERT_NO_FATAL_FAILURE(expect_upgraded(first.get()));
-    EXPECT_EQ(afdctl({"drain"}).exit_status, 0);
+    EXPECT_EQ(instance_.afdctl({"drain"}).exit_status, 0);
     const Outcome drained = upgrade();
     EXPECT_EQ(drained.exit_status, 1);
     EXPECT_THAT(drained.output, HasSubstr("afdd is draining, which cannot be taken back"));

@@ -63,12 +63,7 @@ class Upgrade : public testing::Test {
         return flags;
     }
 
-    Outcome afdctl(std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), program("afdctl"));
-        arguments.insert(arguments.end(), {"--instance", instance_.name()});
-        return run_program(arguments, instance_.runtime_directory());
-    }
-    Outcome upgrade() const { return afdctl({"upgrade"}); }
+    Outcome upgrade() const { return instance_.afdctl({"upgrade"}); }
     std::future<Outcome> upgrade_beside() const {
         return std::async(std::launch::async, [this] { return upgrade(); });
     }

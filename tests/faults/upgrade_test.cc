@@ -127,7 +127,8 @@ TEST_F(UpgradeWithAHalt, WhatRunsEndsWhereItRunsAndTheRestGoesToTheNewOne) {
     EXPECT_NE(new_pid, instance_.pid());
     EXPECT_THAT(outcome.output, HasSubstr("; 1 requests end with pid"));
     wait_for_upgrade_text("1 requests and 1 connections are still with the afdd before this one");
-    EXPECT_THAT(afdctl({"status"}).output, HasSubstr("upgrade   1 requests and 1 connections"));
+    EXPECT_THAT(instance_.afdctl({"status"}).output,
+                HasSubstr("upgrade   1 requests and 1 connections"));
     expect_undisturbed_replies();
     const Outcome second = upgrade();
     EXPECT_EQ(second.exit_status, 1);
@@ -208,7 +209,7 @@ TEST_F(UpgradeWithAHalt, ARequestWhoseClientIsGoneIsResumedWithTheNewOneWhenItHa
     ASSERT_EQ(upgrade().exit_status, 0);
     const pid_t new_pid = serving_pid();
     wait_for_upgrade_text("1 requests and 0 connections");
-    const Outcome early = afdctl({"generate", "--resume", id, "--json"});
+    const Outcome early = instance_.afdctl({"generate", "--resume", id, "--json"});
     EXPECT_NE(early.exit_status, 0);
     EXPECT_THAT(early.output, HasSubstr("still runs with the afdd before this one"));
     go_on();
@@ -270,9 +271,7 @@ class UpgradeOfDoors : public testing::Test {
     // Returns the new one's pid; 0: it failed.
     pid_t upgrade() const {
         installed_.set_hook("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets_ + "other.sock");
-        const Outcome outcome =
-            run_program({program("afdctl"), "upgrade", "--instance", instance_->name()},
-                        instance_->runtime_directory());
+        const Outcome outcome = instance_->afdctl({"upgrade"});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
         const size_t said = outcome.output.rfind("pid ", outcome.output.find(" serves now"));
         return said == std::string::npos ? 0 : std::stoi(outcome.output.substr(said + 4));
@@ -330,10 +329,7 @@ class UpgradeUnderAManager : public testing::Test {
     std::string under(const NotifySocket& manager) const {
         return "export NOTIFY_SOCKET=" + manager.path() + " WATCHDOG_USEC=2000000";
     }
-    static Outcome upgrade(const Instance& instance) {
-        return run_program({program("afdctl"), "upgrade", "--instance", instance.name()},
-                           instance.runtime_directory());
-    }
+    static Outcome upgrade(const Instance& instance) { return instance.afdctl({"upgrade"}); }
 };
 
 // The manager follows the main process, and believes it alone.

@@ -41,12 +41,6 @@ std::string state_of(const client::Status& status, const std::string& role) {
     return "";
 }
 
-Outcome afdctl(const Instance& instance, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(),
-                     {program("afdctl"), "--instance", instance.name(), "context"});
-    return run_program(arguments, instance.runtime_directory());
-}
-
 TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
     instance.wait_ready();
@@ -56,17 +50,17 @@ TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     auto* context = map_context(instance, "ffn0");
     ASSERT_NE(context, nullptr);
     EXPECT_EQ(context->control.run_flag, 1);
-    const Outcome ended = afdctl(instance, {"--worker", "ffn0", "--set-run-flag", "0"});
+    const Outcome ended = instance.afdctl({"context", "--worker", "ffn0", "--set-run-flag", "0"});
     EXPECT_EQ(ended.exit_status, 0) << ended.output;
     EXPECT_EQ(context->control.run_flag, 0);
     instance.wait_for("the FFN worker is halted", [](const client::Status& status) {
         return state_of(status, "ffn") == "halted";
     });
-    const Outcome shown = afdctl(instance, {"--worker", "ffn0"});
+    const Outcome shown = instance.afdctl({"context", "--worker", "ffn0"});
     EXPECT_EQ(shown.exit_status, 0) << shown.output;
     EXPECT_NE(shown.output.find("control.run_flag"), std::string::npos) << shown.output;
 
-    const Outcome set = afdctl(instance, {"--worker", "ffn0", "--set-run-flag", "1"});
+    const Outcome set = instance.afdctl({"context", "--worker", "ffn0", "--set-run-flag", "1"});
     EXPECT_EQ(set.exit_status, 0) << set.output;
     EXPECT_EQ(context->control.run_flag, 1);
     instance.wait_for("the FFN worker is back", [](const client::Status& status) {
@@ -89,12 +83,14 @@ TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
     for (const std::string role : {"ffn", "attention"}) {
         BackgroundGeneration background(instance, long_request(kBusyTokens));
         background.wait_for_tokens(1);
-        const Outcome ended = afdctl(instance, {"--worker", role + "0", "--set-run-flag", "0"});
+        const Outcome ended =
+            instance.afdctl({"context", "--worker", role + "0", "--set-run-flag", "0"});
         EXPECT_EQ(ended.exit_status, 0) << ended.output;
         instance.wait_for("the worker is halted", [&](const client::Status& status) {
             return state_of(status, role) == "halted";
         });
-        const Outcome set = afdctl(instance, {"--worker", role + "0", "--set-run-flag", "1"});
+        const Outcome set =
+            instance.afdctl({"context", "--worker", role + "0", "--set-run-flag", "1"});
         EXPECT_EQ(set.exit_status, 0) << set.output;
         const auto after = background.finish();
         ASSERT_TRUE(after.ok()) << after.error().message;
@@ -160,16 +156,16 @@ TEST(ScheduleContext, LiveLoopsKeepTheirWordsUpToDate) {
 TEST(ScheduleContext, AColocatedWorkerDescribesNoWindows) {
     Instance instance({"--topology", "colocated"});
     instance.wait_ready();
-    const Outcome shown = afdctl(instance, {"--worker", "attention0", "--json"});
+    const Outcome shown = instance.afdctl({"context", "--worker", "attention0", "--json"});
     EXPECT_EQ(shown.exit_status, 0) << shown.output;
     EXPECT_NE(shown.output.find("\"attention.token_data_buf_size\":\"0\""), std::string::npos)
         << shown.output;
     EXPECT_NE(shown.output.find("\"common.schedule_mode\":\"2\""), std::string::npos)
         << shown.output;
-    const Outcome unknown = afdctl(instance, {"--worker", "ffn0"});
+    const Outcome unknown = instance.afdctl({"context", "--worker", "ffn0"});
     EXPECT_EQ(unknown.exit_status, 1);
     EXPECT_NE(unknown.output.find("there is no worker ffn0"), std::string::npos) << unknown.output;
-    const Outcome bad = afdctl(instance, {"--worker", "gpu"});
+    const Outcome bad = instance.afdctl({"context", "--worker", "gpu"});
     EXPECT_EQ(bad.exit_status, 2);
     EXPECT_NE(bad.output.find("give one as attention0 or ffn1"), std::string::npos) << bad.output;
     EXPECT_EQ(instance.stop(), 0);
@@ -181,11 +177,11 @@ TEST(ScheduleContext, AColocatedWorkerDescribesNoWindows) {
 TEST(ScheduleContext, LanesShowTheRoundsOfBothSides) {
     Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
     instance.wait_ready();
-    const Outcome unused = afdctl(instance, {"--worker", "ffn0", "--lanes"});
+    const Outcome unused = instance.afdctl({"context", "--worker", "ffn0", "--lanes"});
     EXPECT_NE(unused.output.find("no lane has been used"), std::string::npos) << unused.output;
     ASSERT_TRUE(instance.connect().generate(long_request(kTokens)).ok());
     const auto lanes_of = [&](const std::string& worker) {
-        const Outcome shown = afdctl(instance, {"--worker", worker, "--lanes", "--json"});
+        const Outcome shown = instance.afdctl({"context", "--worker", worker, "--lanes", "--json"});
         const size_t lanes = shown.output.find("\"lanes\":[{");
         EXPECT_NE(lanes, std::string::npos) << shown.output;
         return shown.output.substr(std::min(lanes, shown.output.size()));
@@ -198,7 +194,7 @@ TEST(ScheduleContext, LanesShowTheRoundsOfBothSides) {
     EXPECT_EQ(lanes_of("attention0"), lanes_of("ffn0"));
     EXPECT_NE(lanes_of("ffn0").find("\"session\":0,\"micro_batch\":0,\"rank\":0,"),
               std::string::npos);
-    const Outcome text = afdctl(instance, {"--worker", "ffn0", "--lanes"});
+    const Outcome text = instance.afdctl({"context", "--worker", "ffn0", "--lanes"});
     EXPECT_NE(text.output.find("SESSION  MICRO-BATCH  RANK  LAYER  ROUND"), std::string::npos)
         << text.output;
     EXPECT_EQ(instance.stop(), 0);

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <thread>
 
 #include "proto/frame.h"
 #include "tests/integration/instance.h"
@@ -19,21 +18,11 @@
 namespace afd::test {
 namespace {
 
-using std::chrono::milliseconds;
-
 client::Generate small_request() {
     client::Generate request;
     request.set_text("Once upon a time");
     request.set_max_tokens(3);
     return request;
-}
-
-void wait_until(const std::string& what, const std::function<bool()>& holds) {
-    const auto deadline = client::Clock::now() + kPatience;
-    while (!holds()) {
-        ASSERT_LT(client::Clock::now(), deadline) << "waited in vain until: " << what;
-        std::this_thread::sleep_for(milliseconds(10));
-    }
 }
 
 // Sends as much as the other side takes; false: it has closed the connection.

@@ -48,6 +48,20 @@ void send_signal(pid_t pid, int number) {
     kill(pid, number);
 }
 
+bool wait_until(const std::string& what,
+                const std::function<bool()>& holds,
+                std::chrono::microseconds poll) {
+    const Clock::time_point deadline = Clock::now() + kPatience;
+    while (!holds()) {
+        if (Clock::now() >= deadline) {
+            ADD_FAILURE() << "waited in vain until: " << what;
+            return false;
+        }
+        std::this_thread::sleep_for(poll);
+    }
+    return true;
+}
+
 std::vector<std::string> patient_pair(const std::vector<std::string>& more) {
     std::vector<std::string> flags = {"--attention-workers",
                                       "1",
@@ -128,6 +142,11 @@ void Instance::replace_worker(const std::string& role, size_t index, int signal)
     });
 }
 
+Outcome Instance::afdctl(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {program("afdctl"), "--instance", name_});
+    return run_program(arguments, directory_);
+}
+
 client::Client Instance::connect() const {
     auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
     EXPECT_TRUE(endpoint.ok());
@@ -206,11 +225,10 @@ std::string Instance::log() const {
 }
 
 void Instance::wait_for_log(const std::string& text) const {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (log().find(text) == std::string::npos) {
-        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "no line with " << text;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
+    wait_until(
+        "the log has a line with " + text,
+        [&] { return log().find(text) != std::string::npos; },
+        kPoll);
 }
 
 std::vector<std::string> Instance::segments() const {

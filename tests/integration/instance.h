@@ -26,6 +26,18 @@ std::string test_model();
 // Fails the test if it is no pid of one process.
 void send_signal(pid_t pid, int number);
 
+// Waits until `holds()`; fails the test with `what`, and returns false, if it never does. `poll`:
+// between two looks.
+bool wait_until(const std::string& what,
+                const std::function<bool()>& holds,
+                std::chrono::microseconds poll = std::chrono::milliseconds(5));
+
+// What a program that has ended leaves.
+struct Outcome {
+    int exit_status = 0;
+    std::string output;  // stdout and stderr.
+};
+
 // Flags of an instance with one worker of each role, either of which may stand still for as long as
 // a test wants, and `more`.
 std::vector<std::string> patient_pair(const std::vector<std::string>& more = {});
@@ -41,6 +53,9 @@ class Instance {
 
     // Waits until every worker serves. Fails the test if afdd ends or does not get there.
     void wait_ready();
+
+    // Runs afdctl for this instance, to its end.
+    Outcome afdctl(std::vector<std::string> arguments) const;
 
     client::Client connect() const;
     client::Connection open_connection() const;
@@ -90,10 +105,6 @@ class Instance {
 std::string quantised_model(const std::vector<std::string>& flags);
 
 // Runs a program with XDG_RUNTIME_DIR = `runtime_directory`, to its end.
-struct Outcome {
-    int exit_status = 0;
-    std::string output;  // stdout and stderr.
-};
 Outcome run_program(const std::vector<std::string>& arguments,
                     const std::string& runtime_directory);
 

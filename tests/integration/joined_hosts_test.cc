@@ -93,8 +93,7 @@ TEST_F(JoinedHosts, AreShownInTheStatus) {
     leader_->wait_for("the link to b is measured", [](const client::Status& now) {
         return now.workers(0).links_size() == 1 && now.workers(0).links(0).bytes_per_s() > 0;
     });
-    const Outcome shown = run_program({program("afdctl"), "status", "--instance", leader_->name()},
-                                      leader_->runtime_directory());
+    const Outcome shown = leader_->afdctl({"status"});
     EXPECT_THAT(shown.output, HasSubstr("attention 0  ffn 0  local  b        open "));
     EXPECT_EQ(leader_->stop(), 0);
 }

@@ -124,9 +124,7 @@ TEST(KvDtype, TheStatusNamesTheClassAndTheBytes) {
     EXPECT_EQ(instance.status().kv_bytes_per_token(), num_layers * kTileBytes);
     EXPECT_THAT(instance.status().numeric_class(), HasSubstr("(kv int8)"));
     EXPECT_THAT(
-        run_program({program("afdctl"), "--instance", instance.name(), "status"},
-                    instance.runtime_directory())
-            .output,
+        instance.afdctl({"status"}).output,
         HasSubstr("kv        int8   " + std::to_string(num_layers * kTileBytes) + " bytes"));
     EXPECT_EQ(instance.stop(), 0);
 }

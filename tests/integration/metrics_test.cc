@@ -133,9 +133,7 @@ TEST(MetricsOfAnInstance, AreCleanAndTellWhatItDid) {
     auto client = instance.connect();
     const auto generation = client.generate(long_request(40));
     ASSERT_TRUE(generation.ok()) << generation.error().message;
-    const Outcome printed =
-        run_program({program("afdctl"), "--instance", instance.name(), "metrics"},
-                    instance.runtime_directory());
+    const Outcome printed = instance.afdctl({"metrics"});
     ASSERT_EQ(printed.exit_status, 0) << printed.output;
     const size_t theirs = printed.output.find("# HELP vllm:");
     ASSERT_NE(theirs, std::string::npos);
@@ -170,9 +168,7 @@ TEST(MetricsOfAnInstance, AreCleanAndTellWhatItDid) {
 TEST(MetricsOfAnInstance, AreListedInTheDocument) {
     Instance instance({"--metrics-compat", "vllm"});
     instance.wait_ready();
-    const Outcome list =
-        run_program({program("afdctl"), "--instance", instance.name(), "metrics", "--list"},
-                    instance.runtime_directory());
+    const Outcome list = instance.afdctl({"metrics", "--list"});
     ASSERT_EQ(list.exit_status, 0) << list.output;
     EXPECT_THAT(list.output, HasSubstr("* `afd_bubble_seconds_total` (counter): "));
     std::ifstream file(AFD_DEMO_MODEL "/../docs/metrics.md");

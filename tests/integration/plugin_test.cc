@@ -180,12 +180,9 @@ TEST(Plugins, ASchedulerThatIsOverruledIsReported) {
         if (worker.role() != "ffn") continue;
         EXPECT_GT(worker.num_overruled(), 0U) << worker.index();
     }
-    const auto afdctl = [&](std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), {program("afdctl"), "--instance", instance.name()});
-        return run_program(arguments, instance.runtime_directory()).output;
-    };
-    EXPECT_THAT(afdctl({"status"}), HasSubstr("passes    library 'rogue': 0 bad choices, "));
-    EXPECT_THAT(afdctl({"metrics"}), HasSubstr("afd_scheduler_overruled_total{"));
+    EXPECT_THAT(instance.afdctl({"status"}).output,
+                HasSubstr("passes    library 'rogue': 0 bad choices, "));
+    EXPECT_THAT(instance.afdctl({"metrics"}).output, HasSubstr("afd_scheduler_overruled_total{"));
     EXPECT_THAT(instance.log(), HasSubstr("the scheduler 'rogue' (" AFD_ROGUE_PLUGIN "): "));
     EXPECT_THAT(instance.log(), HasSubstr("it was overruled because"));
     EXPECT_EQ(instance.stop(), 0);
@@ -200,9 +197,7 @@ TEST(Plugins, TheStatusHasTheNamesThatAWatcherNeeds) {
     for (const std::string& name : instance.segments()) {
         EXPECT_EQ("/" + name.substr(0, prefix.size() - 1), prefix);
     }
-    const Outcome status =
-        run_program({program("afdctl"), "--instance", instance.name(), "--json", "status"},
-                    instance.runtime_directory());
+    const Outcome status = instance.afdctl({"--json", "status"});
     EXPECT_EQ(nlohmann::json::parse(status.output)["segment_prefix"].get<std::string>() + "-",
               prefix);
     EXPECT_EQ(instance.stop(), 0);

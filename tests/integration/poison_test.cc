@@ -9,8 +9,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "schedule/layout/execution_log.h"
@@ -51,13 +51,9 @@ class ExecutionWords {
     schedule::Segment segment_;
 };
 
-template <typename Holds>
-void wait_until(const char* what, Holds&& holds) {
-    const auto deadline = client::Clock::now() + kPatience;
-    while (!holds()) {
-        ASSERT_LT(client::Clock::now(), deadline) << what;
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+// Often: what is waited for here takes less than a millisecond.
+void watch_until(const std::string& what, const std::function<bool()>& holds) {
+    wait_until(what, holds, std::chrono::microseconds(100));
 }
 
 // The state letter of /proc/PID/stat; 0: there is no such process.
@@ -71,7 +67,7 @@ char state_of(pid_t pid) {
 
 size_t session_that_runs_one(const Instance& instance) {
     size_t session = 0;
-    wait_until("a request of an attention worker", [&] {
+    watch_until("a request of an attention worker", [&] {
         const client::Status now = instance.status();
         for (const client::Worker& worker : now.workers()) {
             session = worker.index();
@@ -87,10 +83,10 @@ size_t session_that_runs_one(const Instance& instance) {
 // is seen is what it dies of, however late this thread is.
 void kill_thrice(const Instance& instance, const ExecutionWords& words, size_t session) {
     uint64_t seen = 0;
-    wait_until("three deaths", [&] {
+    watch_until("three deaths", [&] {
         const std::vector<pid_t> pids = instance.worker_pids("ffn");
         if (pids.empty() || pids[0] <= 0 || kill(pids[0], SIGSTOP) != 0) return false;
-        wait_until("a process that is stopped", [&] {
+        watch_until("a process that is stopped", [&] {
             const char state = state_of(pids[0]);
             return state == 'T' || state == 'Z' || state == 0;
         });
@@ -99,7 +95,7 @@ void kill_thrice(const Instance& instance, const ExecutionWords& words, size_t s
             return false;
         }
         kill(pids[0], SIGKILL);
-        wait_until("the end of a killed process", [&] { return kill(pids[0], 0) != 0; });
+        watch_until("the end of a killed process", [&] { return kill(pids[0], 0) != 0; });
         seen = words.at(session);
         return static_cast<uint32_t>(seen) == schedule::ExecutionLog::kDeadly;
     });

@@ -11,11 +11,10 @@
 #include <unistd.h>
 
 #include <bit>
-#include <fstream>
-#include <sstream>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
+#include "tests/integration/spawned_program.h"
 
 namespace afd::test {
 namespace {
@@ -24,22 +23,6 @@ constexpr uint32_t kStoryTokens = 900;
 
 // Whose FFN worker may stand still for as long as a test needs.
 const std::vector<std::string> kMayBeStopped = {"--ffn-workers", "1", "--stop-timeout-ms", "0"};
-
-std::string content_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-bool wait_until(const std::function<bool()>& holds) {
-    const auto deadline = client::Clock::now() + kPatience;
-    while (!holds()) {
-        if (client::Clock::now() >= deadline) return false;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return true;
-}
 
 uint64_t kv_tokens_used(const client::Status& status) {
     uint64_t used = 0;
@@ -68,8 +51,8 @@ class Afdctl {
         if (pid_ > 0) kill_now();
     }
 
-    std::string out() const { return content_of(directory_ + "/out"); }
-    std::string err() const { return content_of(directory_ + "/err"); }
+    std::string out() const { return read_text(directory_ + "/out"); }
+    std::string err() const { return read_text(directory_ + "/err"); }
     std::string resume_id() const {
         const std::string said = err();
         const size_t at = said.find("--resume ");
@@ -116,7 +99,8 @@ std::string start_and_kill(const Instance& instance,
     flags.insert(flags.end(), more.begin(), more.end());
     const pid_t ffn = instance.worker_pids("ffn")[0];
     Afdctl client(instance, story(flags));
-    EXPECT_TRUE(wait_until([&] { return client.out().size() > 40; })) << client.err();
+    EXPECT_TRUE(wait_until("the client hears 40 bytes", [&] { return client.out().size() > 40; }))
+        << client.err();
     kill(ffn, SIGSTOP);
     const std::string id = client.resume_id();
     EXPECT_EQ(id.size(), 32U) << client.err();
@@ -179,7 +163,7 @@ TEST(ResumableRequests, BothHalvesAreTheUndisturbedReplyAlsoIfWorkersDieBetween)
         first.set_request_id(1);
         *first.mutable_generate() = request;
         ASSERT_TRUE(connection.send(first).ok());
-        ASSERT_TRUE(wait_until([&] {
+        ASSERT_TRUE(wait_until("20 chunks have come", [&] {
             std::vector<client::Response> answers;
             EXPECT_TRUE(connection.receive(answers).ok());
             for (const client::Response& answer : answers) {
@@ -232,7 +216,7 @@ TEST(ResumableRequests, WhatNobodyResumesGivesItsKvRoomBack) {
         first.set_request_id(1);
         *first.mutable_generate() = request;
         ASSERT_TRUE(connection.send(first).ok());
-        ASSERT_TRUE(wait_until([&] {
+        ASSERT_TRUE(wait_until("the request is accepted", [&] {
             std::vector<client::Response> answers;
             EXPECT_TRUE(connection.receive(answers).ok());
             for (const client::Response& answer : answers) {
@@ -269,11 +253,12 @@ TEST(ResumableRequests, ASecondConnectionTakesItOverFromAStoppedOne) {
     const pid_t ffn = instance.worker_pids("ffn")[0];
     kill(ffn, SIGSTOP);
     Afdctl first(instance, story({"--resumable"}));
-    ASSERT_TRUE(wait_until([&] { return !first.resume_id().empty(); }));
+    ASSERT_TRUE(wait_until("the first is told its id", [&] { return !first.resume_id().empty(); }));
     first.signal(SIGSTOP);
     Afdctl second(instance, {"generate", "--resume", first.resume_id()});
-    ASSERT_TRUE(wait_until(
-        [&] { return instance.log().find("resumed by client pid") != std::string::npos; }));
+    ASSERT_TRUE(wait_until("the second resumes it", [&] {
+        return instance.log().find("resumed by client pid") != std::string::npos;
+    }));
     kill(ffn, SIGCONT);
     EXPECT_EQ(second.wait_exit(), 0) << second.err();
     EXPECT_EQ(second.out(), undisturbed.out());

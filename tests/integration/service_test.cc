@@ -60,9 +60,7 @@ TEST(Service, TheFirstSignalBehindAStopDrains) {
     const pid_t ffn = instance.worker_pids("ffn").at(0);
     BackgroundGeneration background(instance, long_request(kDrainedTokens));
     background.stop_amid(5, ffn);
-    const Outcome asked =
-        run_program({program("afdctl"), "stop", "--no-wait", "--instance", instance.name()},
-                    instance.runtime_directory());
+    const Outcome asked = instance.afdctl({"stop", "--no-wait"});
     EXPECT_EQ(asked.exit_status, 0) << asked.output;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     instance.signal(SIGTERM);
@@ -81,8 +79,7 @@ TEST(Service, StopSaysHowManyRequestsWereCutOff) {
     instance.wait_ready();
     BackgroundGeneration background(instance, long_request(600));
     background.stop_amid(5, instance.worker_pids("ffn").at(0));
-    const Outcome stopped = run_program({program("afdctl"), "stop", "--instance", instance.name()},
-                                        instance.runtime_directory());
+    const Outcome stopped = instance.afdctl({"stop"});
     EXPECT_EQ(stopped.exit_status, 1);
     EXPECT_THAT(stopped.output,
                 HasSubstr("afdd has stopped, but 1 request had not finished, and was cut off"));
@@ -96,9 +93,7 @@ TEST(Service, StopReturnsWhenAfddHasEnded) {
     for (int i = 0; i < 3; ++i) {
         Instance instance;
         instance.wait_ready();
-        const Outcome stopped =
-            run_program({program("afdctl"), "stop", "--instance", instance.name()},
-                        instance.runtime_directory());
+        const Outcome stopped = instance.afdctl({"stop"});
         std::string state;
         std::ifstream status("/proc/" + std::to_string(instance.pid()) + "/status");
         for (std::string line; std::getline(status, line);) {
@@ -141,9 +136,7 @@ TEST(Service, SaysItsStateOnSigusr1) {
     EXPECT_EQ(state["state"], "ready");
     EXPECT_EQ(state["workers"].size(), 2U);
     EXPECT_EQ(state["num_finished"], instance.status().num_finished());
-    const Outcome status =
-        run_program({program("afdctl"), "--instance", instance.name(), "status", "--json"},
-                    instance.runtime_directory());
+    const Outcome status = instance.afdctl({"status", "--json"});
     // What both have is of the same kind: who reads one can read the other.
     const json shown = json::parse(status.output, nullptr, false);
     ASSERT_TRUE(shown.is_object()) << status.output;

@@ -17,11 +17,6 @@ namespace {
 
 class StoppedAfdd : public testing::Test {
   protected:
-    Outcome afdctl(std::vector<std::string> arguments) const {
-        arguments.insert(arguments.begin(), {program("afdctl"), "--instance", instance_.name()});
-        return run_program(arguments, instance_.runtime_directory());
-    }
-
     void expect_given_up(const Outcome& outcome, const std::string& words) {
         EXPECT_EQ(outcome.exit_status, 5) << outcome.output;
         EXPECT_NE(outcome.output.find(words), std::string::npos)
@@ -35,14 +30,15 @@ class StoppedAfdd : public testing::Test {
 TEST_F(StoppedAfdd, IsGivenUpByAGenerationThatStreamsAndByADrain) {
     instance_.wait_ready();
     auto streaming = std::async(std::launch::async, [this] {
-        return afdctl({"generate", "Once upon a time", "--max-tokens", "0", "--ignore-eos"});
+        return instance_.afdctl(
+            {"generate", "Once upon a time", "--max-tokens", "0", "--ignore-eos"});
     });
     instance_.wait_for("the generation streams",
                        [](const client::Status& status) { return status.num_output_tokens() > 0; });
     instance_.signal(SIGSTOP);
-    expect_given_up(afdctl({"context", "--worker", "ffn0", "--timeout", "0.5"}),
+    expect_given_up(instance_.afdctl({"context", "--worker", "ffn0", "--timeout", "0.5"}),
                     "afdd gave no answer within 500 ms");
-    expect_given_up(afdctl({"drain"}), "afdd gave no answer within 5000 ms");
+    expect_given_up(instance_.afdctl({"drain"}), "afdd gave no answer within 5000 ms");
     expect_given_up(streaming.get(), "afdd hangs or is stopped");
 
     instance_.signal(SIGCONT);

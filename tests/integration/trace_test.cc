@@ -125,15 +125,7 @@ json trace_of(const Instance& instance, const std::string& seconds) {
     const auto deadline = client::Clock::now() + kPatience;
     Outcome outcome;
     do {
-        outcome = run_program({program("afdctl"),
-                               "--instance",
-                               instance.name(),
-                               "trace",
-                               "--seconds",
-                               seconds,
-                               "-o",
-                               file},
-                              instance.runtime_directory());
+        outcome = instance.afdctl({"trace", "--seconds", seconds, "-o", file});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     } while (outcome.output.find(" 0 lost;") == std::string::npos &&
              client::Clock::now() < deadline);

@@ -46,9 +46,7 @@ TEST_P(QuantisedModel, HasTheSameBitsInEveryTopology) {
         requests = mixed_requests(8, instance.status().vocab_size(), 7);
         expected = run_one_after_another(instance, requests);
         EXPECT_THAT(instance.status().numeric_class(), HasSubstr(GetParam().description));
-        const Outcome status =
-            run_program({program("afdctl"), "--instance", instance.name(), "status"},
-                        instance.runtime_directory());
+        const Outcome status = instance.afdctl({"status"});
         EXPECT_THAT(status.output, HasSubstr(GetParam().description));
     }
     for (const Reply& reply : expected) EXPECT_EQ(reply.error, "");
