@@ -7,13 +7,12 @@ import reprlib
 import select
 import socket
 import stat
-import struct
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          Unavailable, error_of)
-from afd._messages import FRAME_BYTES_MAX, messages
+from afd._messages import FRAME_BYTES_MAX, Frames, messages, pack
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
 _POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
@@ -83,7 +82,7 @@ class Client:
         self._open_id = 0  # Of the stream or the change that is being read; 0: none.
         self._open_text = ""  # What it is, and what to do about it.
         self._closed = False
-        self._received = bytearray()  # Of answers, from the start of one on.
+        self._frames = Frames()
         where = path or socket_path(instance)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
@@ -318,7 +317,7 @@ class Client:
         try:
             with self._in_step():
                 self._socket.settimeout(self.timeout)
-                self._socket.sendall(struct.pack("<I", len(data)) + data)
+                self._socket.sendall(pack(data))
         except OSError as error:
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
 
@@ -328,7 +327,7 @@ class Client:
         Those to others are dropped: these were given up, since there is one at a time.
         """
         while True:
-            while (frame := self._take_frame()) is None:
+            while (frame := self._next_frame()) is None:
                 if not self._receive(deadline):
                     return None
             answer = self._messages["Response"].FromString(frame)
@@ -338,27 +337,12 @@ class Client:
                 raise error_of(answer.error.code, answer.error.message)
             return answer
 
-    def _take_frame(self) -> bytes | None:
-        """The next message, if all of it is here."""
-        if len(self._received) < 4:
-            return None
-        size, = struct.unpack_from("<I", self._received)
-        if size > FRAME_BYTES_MAX:
-            self.close()
-            raise Unavailable(f"a message of {size} bytes was announced; is this the socket "
-                              "of an afdd?")
-        if len(self._received) < 4 + size:
-            return None
-        frame = bytes(self._received[4:4 + size])
-        del self._received[:4 + size]
-        return frame
+    def _next_frame(self) -> bytes | None:
+        with self._in_step():
+            return self._frames.next()
 
     def _receive(self, deadline: float) -> bool:
-        """Waits for bytes of an answer and keeps them; False: none came in time.
-
-        An interrupted wait has lost none.
-        """
-        before = len(self._received)
+        """Waits for bytes of an answer and keeps them; False: none came in time."""
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
@@ -366,12 +350,13 @@ class Client:
             is_readable = bool(poll.poll(min(left_ms, _POLL_MS_MAX)))
             if is_readable:
                 with self._in_step():
-                    self._received += self._socket.recv(1 << 16)
+                    received = self._socket.recv(1 << 16)
+                    self._frames.feed(received)
         except (OSError, ValueError) as error:  # ValueError: it is closed.
             raise Unavailable(f"the connection to afdd is gone: {error}") from error
         if not is_readable:
             return left_ms > _POLL_MS_MAX  # The wait goes on, or is over.
-        if len(self._received) == before:
+        if not received:
             raise Unavailable("afdd closed the connection before all answers came; it was "
                               "stopped or has crashed, see its log")
         return True

@@ -9,7 +9,7 @@ import time
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, Unavailable,
                          error_of)
-from afd._messages import FRAME_BYTES_MAX, messages
+from afd._messages import Frames, messages, pack
 
 VERSION = 7  # kControlVersion of daemon/worker/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
@@ -31,7 +31,7 @@ class ControlChannel:
 
     def __init__(self, path: str, role: int, index: int, timeout: float):
         self._types = messages("control", "WorkerMessage", "SupervisorMessage")
-        self._buffer = b""
+        self._frames = Frames()
         self.fds: list[int] = []
         self.is_shut_down = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -85,7 +85,7 @@ class ControlChannel:
         """One message: its field of WorkerMessage and that one's fields."""
         data = self._types["WorkerMessage"](**body).SerializeToString()
         try:
-            self._socket.sendall(struct.pack("<I", len(data)) + data)
+            self._socket.sendall(pack(data))
         except OSError as error:
             raise Unavailable(f"afdd is gone: {error}") from error
 
@@ -123,16 +123,12 @@ class ControlChannel:
                                      "files (ulimit -n)")
         if not data:
             raise Unavailable("afdd closed the connection; see its log")
-        self._buffer += data
+        self._frames.feed(data)
 
     def _next(self):
-        if len(self._buffer) < 4:
-            return None
-        size, = struct.unpack("<I", self._buffer[:4])
-        if size > FRAME_BYTES_MAX:
-            raise Error(f"a message of {size} bytes was announced; is this the control socket of "
-                        "an afdd?")
-        if len(self._buffer) < 4 + size:
-            return None
-        data, self._buffer = self._buffer[4:4 + size], self._buffer[4 + size:]
-        return self._types["SupervisorMessage"].FromString(data)
+        try:
+            message = self._frames.next()
+        except Unavailable:
+            self.close()
+            raise
+        return None if message is None else self._types["SupervisorMessage"].FromString(message)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes of proto/*.proto, from their description beside this file."""
+"""The classes of proto/*.proto, from their description beside this file, and their frames."""
 import pathlib
+import struct
 from typing import Any
+
+from afd._errors import Unavailable
 
 FRAME_BYTES_MAX = 16 << 20  # proto/frame.h
 
@@ -26,3 +29,33 @@ def messages(package: str, *names: str) -> dict[str, Any]:
         else:
             made[name] = message_factory.MessageFactory(pool).GetPrototype(found)
     return made
+
+
+def pack(message: bytes) -> bytes:
+    """A serialised message as the frame that is sent."""
+    return struct.pack("<I", len(message)) + message
+
+
+class Frames:
+    """The messages in bytes that come over a socket. An interrupted reader has lost none."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()  # From the start of a frame on.
+
+    def feed(self, received: bytes) -> None:
+        self._bytes += received
+
+    def next(self) -> bytes | None:
+        """The next message, if all of it is here. Errors: Unavailable, if these are no frames; the
+        connection cannot be followed any further."""
+        if len(self._bytes) < 4:
+            return None
+        size, = struct.unpack_from("<I", self._bytes)
+        if size > FRAME_BYTES_MAX:
+            raise Unavailable(f"a message of {size} bytes was announced; is this the socket of an "
+                              "afdd?")
+        if len(self._bytes) < 4 + size:
+            return None
+        message = bytes(self._bytes[4:4 + size])
+        del self._bytes[:4 + size]
+        return message

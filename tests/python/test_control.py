@@ -59,6 +59,23 @@ def test_a_hello_that_nobody_answers_has_an_end(listener):
     assert "did not answer the Hello" in str(error)
 
 
+def test_bytes_that_are_no_frame_are_not_believed(listener):
+    def answer():
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"HTTP/1.1 400 Bad Request")
+            peer.settimeout(PATIENCE)
+            while peer.recv(1 << 16):  # Its Hello, and then its end.
+                pass
+            is_closed.set()
+    is_closed = threading.Event()
+    threading.Thread(target=answer, daemon=True).start()
+    error = failure_of_connecting(listener.getsockname())
+    assert isinstance(error, afd.Unavailable)
+    assert "a message of 1347703880 bytes was announced" in str(error)
+    assert is_closed.wait(PATIENCE)
+
+
 @pytest.fixture
 def crowd():
     """A process with so many files open that the next descriptors are larger than select() takes."""
