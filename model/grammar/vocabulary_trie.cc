@@ -11,16 +11,6 @@
 #include "proto/failure.h"
 
 namespace afd::model {
-namespace {
-
-// Of valid UTF-8.
-size_t num_characters(std::string_view text) {
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char byte) {
-        return (static_cast<uint8_t>(byte) & 0xc0) != 0x80;
-    }));
-}
-
-}  // namespace
 
 struct VocabularyTrie::Header {
     static constexpr uint64_t kMagic = 0x3145495254444641;  // "AFDTRIE1"

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "model/unicode/utf8.h"
+
 namespace afd::model {
 
 using Json = nlohmann::json;
@@ -16,12 +18,9 @@ namespace {
 // The value as a message has it. Some objects of a file are as long as the rest of it.
 std::string shown_value(const Json& value) {
     constexpr size_t kShownMax = 400;
-    std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
     if (text.size() <= kShownMax) return text;
-    size_t end = kShownMax;
-    // Not within a character.
-    while ((static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-    return text.substr(0, end) + "...";
+    return std::string(start_of(text, kShownMax)) + "...";
 }
 
 }  // namespace

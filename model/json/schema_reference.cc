@@ -6,25 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "model/json/percent_encoding.h"
+
 namespace afd::model {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
-
-// What is no escape stays as it is.
-std::string percent_decoded(std::string_view text) {
-    std::string decoded;
-    for (size_t i = 0; i < text.size(); ++i) {
-        uint8_t byte = 0;
-        const std::string_view digits = text[i] == '%' ? text.substr(i + 1, 2) : "";
-        const char* const end = digits.data() + digits.size();
-        const auto read = std::from_chars(digits.data(), end, byte, 16);
-        const bool is_escape = digits.size() == 2 && read.ec == std::errc() && read.ptr == end;
-        decoded += is_escape ? static_cast<char>(byte) : text[i];
-        if (is_escape) i += 2;
-    }
-    return decoded;
-}
 
 std::string unescaped(std::string_view token) {
     std::string key;

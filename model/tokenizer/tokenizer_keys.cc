@@ -21,12 +21,9 @@ std::string json_string(const nlohmann::json& value) {
 
 std::string json_shown(const nlohmann::json& value) {
     constexpr size_t kShownMax = 120;
-    std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     if (text.size() <= kShownMax) return text;
-    // A message is UTF-8: no character is cut.
-    size_t end = kShownMax;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-    return text.substr(0, end) + "...";
+    return std::string(start_of(text, kShownMax)) + "...";
 }
 
 Error unserved_key(const std::string& origin,

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/unicode/utf8.h"
 
+#include <algorithm>
+
 namespace afd::model {
 namespace {
+
+bool continues_character(char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
 
 struct Lead {
     size_t size;          // Of the character; 0: cannot begin one.
@@ -49,13 +55,15 @@ bool is_valid_utf8(std::string_view text) {
     return true;
 }
 
+size_t num_characters(std::string_view text) {
+    return static_cast<size_t>(
+        std::ranges::count_if(text, [](char byte) { return !continues_character(byte); }));
+}
+
 std::string_view start_of(std::string_view text, size_t bytes_max) {
     if (text.size() <= bytes_max) return text;
-    const auto continues = [text](size_t at) {
-        return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
-    };
     size_t end = bytes_max;
-    while (end > 0 && continues(end)) --end;
+    while (end > 0 && continues_character(text[end])) --end;
     return text.substr(0, end);
 }
 

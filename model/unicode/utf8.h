@@ -3,6 +3,7 @@
 
 // UTF-8, one character at a time (Unicode 15, table 3-7: no surrogates, no overlong forms).
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct Utf8Step {
 Utf8Step next_character(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
+
+// How many characters valid UTF-8 has; of other text, the bytes that continue none.
+size_t num_characters(std::string_view text);
 
 // The start of `text`, of at most `bytes_max` bytes, that cuts no character: what a message shows
 // of what a client sent.

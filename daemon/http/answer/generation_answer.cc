@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "daemon/http/message/json_text.h"
+#include "model/unicode/utf8.h"
 #include "proto/check.h"
 
 namespace afd::daemon {
@@ -27,12 +28,6 @@ std::string text_of(const AnswerHead& told, const GenerationCall& call) {
     head += R"(,"system_fingerprint":)";
     append_json_string(told.system_fingerprint, head);
     return head + R"(,"choices":[)";
-}
-
-uint64_t num_characters(std::string_view text) {
-    return static_cast<uint64_t>(std::count_if(text.begin(), text.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-    }));
 }
 
 void append_ids(const char* name, const std::vector<uint32_t>& ids, std::string& out) {
@@ -177,7 +172,7 @@ void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
         if (i < chunk.top_logprobs_size()) top = alternatives_of(chunk.top_logprobs(i));
         const uint32_t id = chunk.token_ids(i);
         choice.logprobs.add(id, chunk.logprobs(i), choice.num_characters, top);
-        if (choice.decoder) choice.num_characters += num_characters(choice.decoder->append(id));
+        if (choice.decoder) choice.num_characters += model::num_characters(choice.decoder->append(id));
     }
     const auto& ids = chunk.token_ids();
     if (call_.return_token_ids) {
@@ -241,7 +236,7 @@ void GenerationAnswer::begin(size_t index, std::string& events) {
     if (call_.echoes.empty()) return;
     if (call_.has_logprobs) add_prompt_logprobs(index);
     const std::string& echo = call_.echoes[index / call_.num_choices].text;
-    choice.num_characters = num_characters(echo);
+    choice.num_characters = model::num_characters(echo);
     append_text(index, echo, events);
 }
 
@@ -262,7 +257,7 @@ void GenerationAnswer::add_prompt_logprobs(size_t index) {
         }
         choice.logprobs.add(choice.prompt_ids[i], logprob, offset, top);
         const bool is_said = i >= echo.num_added_before && i < num_behind;
-        if (decoder && is_said) offset += num_characters(decoder->append(choice.prompt_ids[i]));
+        if (decoder && is_said) offset += model::num_characters(decoder->append(choice.prompt_ids[i]));
     }
     choice.prompt_top = {};
 }

@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
@@ -12,6 +11,7 @@
 #include "daemon/http/call/field_reader.h"
 #include "daemon/http/call/prompt_reader.h"
 #include "daemon/http/message/ignored_params.h"
+#include "model/json/percent_encoding.h"
 
 namespace afd::daemon {
 
@@ -30,22 +30,6 @@ nlohmann::json describe_model(const ApiModel& model) {
 // A model's name may be any bytes, and dump() throws at what is not UTF-8.
 HttpResponse written(const nlohmann::json& json) {
     return HttpResponse::json(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
-
-// Of a path (RFC 3986, 2.1); what is no such escape stays as it is.
-std::string percent_decoded(std::string_view path) {
-    std::string decoded;
-    for (size_t i = 0; i < path.size(); ++i) {
-        uint8_t byte = 0;
-        const std::string_view digits =
-            path.substr(i).starts_with('%') ? path.substr(i + 1, 2) : "";
-        const char* const end = digits.data() + digits.size();
-        const auto read = std::from_chars(digits.data(), end, byte, 16);
-        const bool is_escape = digits.size() == 2 && read.ec == std::errc() && read.ptr == end;
-        decoded += is_escape ? static_cast<char>(byte) : path[i];
-        if (is_escape) i += 2;
-    }
-    return decoded;
 }
 
 // What both endpoints begin with.
@@ -138,7 +122,7 @@ HttpResponse answer_models(const ApiModel& model) {
 }
 
 HttpResponse answer_model(const ApiModel& model, std::string_view path) {
-    const std::string name = percent_decoded(path);
+    const std::string name = model::percent_decoded(path);
     if (!model.is_called(name)) return HttpResponse::of(no_such_model(name, model));
     return written(describe_model(model));
 }

@@ -7,6 +7,7 @@
 
 #include "model/chat/message/chat_json.h"
 #include "model/json/ordered_json.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -50,14 +51,12 @@ std::string joined(const TypeJson& list, std::string_view separator) {
 std::string type_of(const TypeJson& schema);
 
 std::string array_type(const TypeJson& schema) {
-    constexpr int kCharactersMax = 50;
+    constexpr size_t kCharactersMax = 50;
     std::string text = "any";
     if (const TypeJson* items = member(schema, "items")) {
         const std::string inner = type_of(*items);
-        const auto num_characters = std::ranges::count_if(
-            inner, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
         const bool is_string = has_type(*items, "string");
-        const bool is_any = inner == "object | object" || num_characters > kCharactersMax;
+        const bool is_any = inner == "object | object" || num_characters(inner) > kCharactersMax;
         text = is_string ? "string" : is_any ? "any" : inner;
     }
     return text + (member(schema, "nullable") ? "[] | null" : "[]");
