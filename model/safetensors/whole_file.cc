@@ -94,7 +94,9 @@ Result<> WholeFile::write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
         if (count < 0 && errno == EINTR) continue;
-        if (count < 0) return failure("writing");
+        // It names no error then, and to go on would never end.
+        if (count == 0) errno = ENOSPC;
+        if (count <= 0) return failure("writing");
         bytes = bytes.subspan(static_cast<size_t>(count));
     }
     return {};

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "model/safetensors/file_error.h"
+#include "model/safetensors/write_at.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -289,14 +290,10 @@ Result<SealedFileWriter> SealedFileWriter::create(const std::string& path,
 }
 
 Result<> SealedFileWriter::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (count < 0 && errno == EINTR) continue;
-        if (count <= 0) return failure("writing");
-        offset += static_cast<uint64_t>(count);
-        bytes = bytes.subspan(static_cast<size_t>(count));
-    }
-    return {};
+    const int error = model::write_at(fd_, offset, bytes);
+    if (error == 0) return {};
+    errno = error;
+    return failure("writing");
 }
 
 Result<> SealedFileWriter::write(size_t index, std::span<const std::byte> bytes) {

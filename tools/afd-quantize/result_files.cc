@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "model/safetensors/file_error.h"
+#include "model/safetensors/write_at.h"
 #include "proto/check.h"
 
 namespace afd {
@@ -29,13 +30,8 @@ Result<> write_all(int fd,
                    const std::string& path,
                    uint64_t offset,
                    std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return failure(path, done == 0 ? ENOSPC : errno);
-        offset += static_cast<uint64_t>(done);
-        bytes = bytes.subspan(static_cast<size_t>(done));
-    }
+    const int error = model::write_at(fd, offset, bytes);
+    if (error != 0) return failure(path, error);
     return {};
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "model/safetensors/file_error.h"
+#include "model/safetensors/write_at.h"
 
 namespace afd {
 
@@ -31,14 +32,8 @@ Error RowFile::failure(const char* what, int error) const {
 }
 
 Result<> RowFile::write(uint64_t first, std::span<const std::byte> rows) const {
-    uint64_t offset = first * row_bytes_;
-    while (!rows.empty()) {
-        const ssize_t done = ::pwrite(fd_, rows.data(), rows.size(), static_cast<off_t>(offset));
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return failure("writing", done == 0 ? ENOSPC : errno);
-        offset += static_cast<uint64_t>(done);
-        rows = rows.subspan(static_cast<size_t>(done));
-    }
+    const int error = model::write_at(fd_, first * row_bytes_, rows);
+    if (error != 0) return failure("writing", error);
     return {};
 }
 

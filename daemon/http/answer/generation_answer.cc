@@ -172,7 +172,8 @@ void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
         if (i < chunk.top_logprobs_size()) top = alternatives_of(chunk.top_logprobs(i));
         const uint32_t id = chunk.token_ids(i);
         choice.logprobs.add(id, chunk.logprobs(i), choice.num_characters, top);
-        if (choice.decoder) choice.num_characters += model::num_characters(choice.decoder->append(id));
+        if (choice.decoder)
+            choice.num_characters += model::num_characters(choice.decoder->append(id));
     }
     const auto& ids = chunk.token_ids();
     if (call_.return_token_ids) {
@@ -257,7 +258,8 @@ void GenerationAnswer::add_prompt_logprobs(size_t index) {
         }
         choice.logprobs.add(choice.prompt_ids[i], logprob, offset, top);
         const bool is_said = i >= echo.num_added_before && i < num_behind;
-        if (decoder && is_said) offset += model::num_characters(decoder->append(choice.prompt_ids[i]));
+        if (decoder && is_said)
+            offset += model::num_characters(decoder->append(choice.prompt_ids[i]));
     }
     choice.prompt_top = {};
 }
