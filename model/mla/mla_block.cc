@@ -24,18 +24,17 @@ struct Activations {
             return ops::make_rows(cursor.take<Bf16>(num_tokens * columns), num_tokens, columns);
         };
         x = take(shape.hidden);
-        query = take(shape.num_heads * shape.kv_lora_rank);
-        query_rope = take(shape.num_heads * shape.qk_rope_head_dim);
-        heads = take(shape.num_heads * shape.v_head_dim);
+        query = take(shape.latent_columns());
+        query_rope = take(shape.rope_columns());
+        heads = take(shape.value_columns());
         operators = cursor.rest();
     }
 
     static size_t bytes(const ops::MlaShape& shape, size_t num_tokens) {
         return ops::workspace_bytes_of<Bf16>(num_tokens * shape.hidden) +
-               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads * shape.kv_lora_rank) +
-               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads *
-                                             shape.qk_rope_head_dim) +
-               ops::workspace_bytes_of<Bf16>(num_tokens * shape.num_heads * shape.v_head_dim);
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.latent_columns()) +
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.rope_columns()) +
+               ops::workspace_bytes_of<Bf16>(num_tokens * shape.value_columns());
     }
 
     Rows<Bf16> x;           // Normalised input, later the block's output.
@@ -92,7 +91,7 @@ size_t MlaBlock::workspace_bytes(size_t rows_max, unsigned num_threads) const {
     return Activations::bytes(shape_, rows_max) +
            std::max({ops::mla_prolog_workspace_bytes(shape_, rows_max),
                      ops::mla_attention_workspace_bytes(shape_, rows_max, num_threads),
-                     ops::quantised_input_bytes(rows_max, shape_.num_heads * shape_.v_head_dim)});
+                     ops::quantised_input_bytes(rows_max, shape_.value_columns())});
 }
 
 size_t MlaBlock::products_per_position() const {

@@ -11,8 +11,7 @@ namespace afd::model {
 std::vector<MlaMatrix> mla_matrices(const ops::MlaShape& shape, uint32_t layer) {
     const std::string prefix = layer_tensor(layer, "self_attn.");
     const uint64_t hidden = shape.hidden;
-    const uint64_t heads = shape.num_heads;
-    const uint64_t query_rows = heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim);
+    const uint64_t query_rows = shape.query_columns();
     const uint64_t rank = shape.q_lora_rank;
     std::vector<MlaMatrix> matrices;
     if (rank > 0) {
@@ -23,10 +22,8 @@ std::vector<MlaMatrix> mla_matrices(const ops::MlaShape& shape, uint32_t layer) 
         matrices.push_back({{prefix + "q_proj", query_rows, hidden}, &MlaTensors::q_proj});
     }
     matrices.push_back(
-        {{prefix + "kv_a_proj_with_mqa", shape.kv_lora_rank + shape.qk_rope_head_dim, hidden},
-         &MlaTensors::kv_a_proj});
-    matrices.push_back(
-        {{prefix + "o_proj", hidden, heads * shape.v_head_dim}, &MlaTensors::o_proj});
+        {{prefix + "kv_a_proj_with_mqa", shape.kv_columns(), hidden}, &MlaTensors::kv_a_proj});
+    matrices.push_back({{prefix + "o_proj", hidden, shape.value_columns()}, &MlaTensors::o_proj});
     return matrices;
 }
 

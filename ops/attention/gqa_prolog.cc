@@ -32,12 +32,6 @@ struct GqaScratch {
     std::span<std::byte> int8_x;  // Of quantised_input(), for int8 weights.
 };
 
-Result<> check_matrix_size(const char* part, const PackedLinear& w, size_t outputs, size_t depth) {
-    if (w.num_outputs() == outputs && w.depth() == depth) return {};
-    return invalid_argument("{} is [{}, {}]; the shape asks for [{}, {}]",
-                            with(part, w.num_outputs(), w.depth(), outputs, depth));
-}
-
 Result<> check_bias_size(const char* part, const std::vector<Bf16>& bias, size_t wanted) {
     if (bias.empty() || bias.size() == wanted) return {};
     return invalid_argument("{} has {} elements; the shape asks for {} or none",
@@ -188,9 +182,9 @@ Result<> validate(const GqaWeights& weights) {
         return invalid_argument("num_kv_heads is {}; it must divide num_heads, which is {}",
                                 with(s.num_kv_heads, s.num_heads));
     }
-    AFD_TRY(check_matrix_size("q_proj", weights.q_proj, s.query_columns(), s.hidden));
-    AFD_TRY(check_matrix_size("k_proj", weights.k_proj, s.kv_columns(), s.hidden));
-    AFD_TRY(check_matrix_size("v_proj", weights.v_proj, s.kv_columns(), s.hidden));
+    AFD_TRY(check_matrix("q_proj", weights.q_proj, s.query_columns(), s.hidden));
+    AFD_TRY(check_matrix("k_proj", weights.k_proj, s.kv_columns(), s.hidden));
+    AFD_TRY(check_matrix("v_proj", weights.v_proj, s.kv_columns(), s.hidden));
     AFD_TRY(check_bias_size("q_bias", weights.q_bias, s.query_columns()));
     AFD_TRY(check_bias_size("k_bias", weights.k_bias, s.kv_columns()));
     AFD_TRY(check_bias_size("v_bias", weights.v_bias, s.kv_columns()));

@@ -83,22 +83,20 @@ size_t count_products(const MlaAttentionRequest& request) {
 void assert_shapes(const MlaAttentionRequest& request) {
     const MlaShape& s = request.weights->shape;
     const size_t num_tokens = request.batch.num_tokens;
-    AFD_ASSERT(request.query.num_rows == num_tokens &&
-                   request.query.num_cols == s.num_heads * s.kv_lora_rank,
+    AFD_ASSERT(request.query.num_rows == num_tokens && request.query.num_cols == s.latent_columns(),
                "query [%zu, %zu] for %zu tokens",
                request.query.num_rows,
                request.query.num_cols,
                num_tokens);
     AFD_ASSERT(request.query_rope.num_rows == num_tokens &&
-                   request.query_rope.num_cols == s.num_heads * s.qk_rope_head_dim,
+                   request.query_rope.num_cols == s.rope_columns(),
                "query_rope [%zu, %zu]",
                request.query_rope.num_rows,
                request.query_rope.num_cols);
-    AFD_ASSERT(
-        request.out.num_rows == num_tokens && request.out.num_cols == s.num_heads * s.v_head_dim,
-        "out [%zu, %zu]",
-        request.out.num_rows,
-        request.out.num_cols);
+    AFD_ASSERT(request.out.num_rows == num_tokens && request.out.num_cols == s.value_columns(),
+               "out [%zu, %zu]",
+               request.out.num_rows,
+               request.out.num_cols);
 }
 
 // Tokens of a task at most: the first keys of all but the first one are fetched while the one
@@ -118,8 +116,8 @@ class Attention {
           num_tokens_(request.batch.num_tokens),
           thread_bytes_(thread_scratch_bytes(s_)) {
         WorkspaceCursor cursor(workspace);
-        const size_t latent_cols = s_.num_heads * s_.kv_lora_rank;
-        latent_ = make_rows(cursor.take<Bf16>(num_tokens_ * latent_cols), num_tokens_, latent_cols);
+        latent_ = make_rows(
+            cursor.take<Bf16>(num_tokens_ * s_.latent_columns()), num_tokens_, s_.latent_columns());
         scratch_ = cursor.take<std::byte>(num_threads * thread_bytes_);
         // All heads of a token on one thread, so that its cache rows come from memory once; but
         // where tokens are fewer than threads, groups of heads go to all of them.
@@ -419,7 +417,7 @@ class Attention {
 size_t mla_attention_workspace_bytes(const MlaShape& s,
                                      size_t num_tokens_max,
                                      unsigned num_threads) {
-    return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
+    return workspace_bytes_of<Bf16>(num_tokens_max * s.latent_columns()) +
            num_threads * thread_scratch_bytes(s);
 }
 

@@ -31,14 +31,6 @@ struct Scratch {
     std::span<std::byte> int8_n;  // [T, Hcq]
 };
 
-size_t query_cols(const MlaShape& s) {
-    return s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
-}
-
-size_t kv_cols(const MlaShape& s) {
-    return s.kv_lora_rank + s.qk_rope_head_dim;
-}
-
 Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> workspace) {
     WorkspaceCursor cursor(workspace);
     const auto take = [&](size_t cols) {
@@ -47,8 +39,8 @@ Scratch take_scratch(const MlaShape& s, size_t num_tokens, std::span<std::byte> 
     Scratch scratch;
     scratch.cq = take(s.q_lora_rank);
     scratch.n = take(s.q_lora_rank);
-    scratch.qq = take(query_cols(s));
-    scratch.kv = take(kv_cols(s));
+    scratch.qq = take(s.query_columns());
+    scratch.kv = take(s.kv_columns());
     scratch.ckv32 = cursor.take<float>(s.kv_lora_rank);
     scratch.ckv16 = cursor.take<Bf16>(s.kv_lora_rank);
     scratch.kr16 = cursor.take<Bf16>(s.qk_rope_head_dim);
@@ -80,13 +72,12 @@ void assert_shapes(const MlaPrologRequest& request) {
                request.token_x.num_rows,
                request.token_x.num_cols,
                num_tokens);
-    AFD_ASSERT(request.query.num_rows == num_tokens &&
-                   request.query.num_cols == s.num_heads * s.kv_lora_rank,
+    AFD_ASSERT(request.query.num_rows == num_tokens && request.query.num_cols == s.latent_columns(),
                "query [%zu, %zu]",
                request.query.num_rows,
                request.query.num_cols);
     AFD_ASSERT(request.query_rope.num_rows == num_tokens &&
-                   request.query_rope.num_cols == s.num_heads * s.qk_rope_head_dim,
+                   request.query_rope.num_cols == s.rope_columns(),
                "query_rope [%zu, %zu]",
                request.query_rope.num_rows,
                request.query_rope.num_cols);
@@ -240,8 +231,8 @@ void expand_queries(const MlaPrologRequest& request,
 
 size_t mla_prolog_workspace_bytes(const MlaShape& s, size_t num_tokens_max) {
     return 2 * workspace_bytes_of<Bf16>(num_tokens_max * s.q_lora_rank) +
-           workspace_bytes_of<Bf16>(num_tokens_max * query_cols(s)) +
-           workspace_bytes_of<Bf16>(num_tokens_max * kv_cols(s)) +
+           workspace_bytes_of<Bf16>(num_tokens_max * s.query_columns()) +
+           workspace_bytes_of<Bf16>(num_tokens_max * s.kv_columns()) +
            workspace_bytes_of<float>(s.kv_lora_rank) + workspace_bytes_of<Bf16>(s.kv_lora_rank) +
            workspace_bytes_of<Bf16>(s.qk_rope_head_dim) +
            workspace_bytes_of<float>(s.qk_rope_head_dim) +

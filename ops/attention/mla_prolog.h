@@ -36,6 +36,15 @@ struct MlaShape {
     size_t qk_nope_head_dim = 0;  // D
     size_t qk_rope_head_dim = 0;  // Dr, even.
     size_t v_head_dim = 0;        // V
+
+    // Of all heads, a row of: what W_uq_qr gives, of the absorbed query, of its rotated part, of
+    // the result.
+    size_t query_columns() const { return num_heads * (qk_nope_head_dim + qk_rope_head_dim); }
+    size_t latent_columns() const { return num_heads * kv_lora_rank; }
+    size_t rope_columns() const { return num_heads * qk_rope_head_dim; }
+    size_t value_columns() const { return num_heads * v_head_dim; }
+    // What W_dkv_kr gives, for all heads together.
+    size_t kv_columns() const { return kv_lora_rank + qk_rope_head_dim; }
 };
 
 // One layer's MLA weights (seed names), packed once at load.

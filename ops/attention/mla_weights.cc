@@ -14,12 +14,6 @@ Result<> check_size(const char* part, size_t have, size_t want) {
     return invalid_argument("{} has {} elements; the shape asks for {}", with(part, have, want));
 }
 
-Result<> check_matrix(const char* part, const PackedLinear& w, size_t outputs, size_t depth) {
-    if (w.num_outputs() == outputs && w.depth() == depth) return {};
-    return invalid_argument("{} is [{}, {}]; the shape asks for [{}, {}]",
-                            with(part, w.num_outputs(), w.depth(), outputs, depth));
-}
-
 Result<> check_heads(const char* part,
                      const std::vector<PackedLinear>& heads,
                      const MlaShape& shape,
@@ -60,7 +54,6 @@ Result<> validate(const MlaWeights& weights) {
         return invalid_argument("qk_rope_head_dim is {}; it must be even, at least 2",
                                 with(s.qk_rope_head_dim));
     }
-    const size_t query_cols = s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
     const size_t query_depth = s.q_lora_rank == 0 ? s.hidden : s.q_lora_rank;
     if (s.q_lora_rank == 0) {
         // Refused and not ignored: a checkpoint that has it and says q_lora_rank 0 contradicts
@@ -70,9 +63,8 @@ Result<> validate(const MlaWeights& weights) {
         AFD_TRY(check_matrix("weight_dq", weights.weight_dq, s.q_lora_rank, s.hidden));
     }
     AFD_TRY(check_size("rmsnorm_gamma_cq", weights.rmsnorm_gamma_cq.size(), s.q_lora_rank));
-    AFD_TRY(check_matrix("weight_uq_qr", weights.weight_uq_qr, query_cols, query_depth));
-    AFD_TRY(check_matrix(
-        "weight_dkv_kr", weights.weight_dkv_kr, s.kv_lora_rank + s.qk_rope_head_dim, s.hidden));
+    AFD_TRY(check_matrix("weight_uq_qr", weights.weight_uq_qr, s.query_columns(), query_depth));
+    AFD_TRY(check_matrix("weight_dkv_kr", weights.weight_dkv_kr, s.kv_columns(), s.hidden));
     AFD_TRY(check_size("rmsnorm_gamma_ckv", weights.rmsnorm_gamma_ckv.size(), s.kv_lora_rank));
     AFD_TRY(check_heads("weight_uk", weights.weight_uk, s, s.kv_lora_rank, s.qk_nope_head_dim));
     AFD_TRY(check_heads("weight_uv", weights.weight_uv, s, s.v_head_dim, s.kv_lora_rank));

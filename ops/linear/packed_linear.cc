@@ -8,6 +8,7 @@
 
 #include "ops/tensor/huge_pages.h"
 #include "proto/check.h"
+#include "proto/failure.h"
 
 namespace afd::ops {
 namespace {
@@ -245,6 +246,12 @@ PackedLinear PackedLinear::pack_gate_up(const Int4Weight& gate,
     PackedLinear packed(gate_up_shape(gate, up, gate.format, numeric_class));
     put_gate_up(gate, up, packed.shape_, packed.allocate());
     return packed;
+}
+
+Result<> check_matrix(const char* part, const PackedLinear& matrix, size_t outputs, size_t depth) {
+    if (matrix.num_outputs() == outputs && matrix.depth() == depth) return {};
+    return invalid_argument("{} is [{}, {}]; the shape asks for [{}, {}]",
+                            with(part, matrix.num_outputs(), matrix.depth(), outputs, depth));
 }
 
 }  // namespace afd::ops

@@ -15,6 +15,7 @@
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/tensor_view.h"
 #include "ops/tensor/workspace.h"
+#include "proto/status.h"
 
 namespace afd::ops {
 
@@ -90,5 +91,9 @@ class PackedLinear {
     size_t num_panels_ = 0;
     size_t panel_bytes_ = 0;
 };
+
+// Whether `matrix`, called `part`, has the size that the shape of a layer asks for.
+// Errors: kInvalidArgument names the part, its size and the size wanted.
+Result<> check_matrix(const char* part, const PackedLinear& matrix, size_t outputs, size_t depth);
 
 }  // namespace afd::ops

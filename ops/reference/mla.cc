@@ -75,8 +75,8 @@ MlaPrologOutput mla_prolog(const MlaMatrices& weights,
     const Matrix qq =
         linear(s.q_lora_rank != 0 ? out.query_norm : x, weights.weight_uq_qr, rounding);
     const Matrix kv = linear(x, weights.weight_dkv_kr, rounding);
-    out.query = Matrix(x.num_rows, s.num_heads * s.kv_lora_rank);
-    out.query_rope = Matrix(x.num_rows, s.num_heads * s.qk_rope_head_dim);
+    out.query = Matrix(x.num_rows, s.latent_columns());
+    out.query_rope = Matrix(x.num_rows, s.rope_columns());
     out.kr = Matrix(x.num_rows, s.qk_rope_head_dim);
     // An int8 cache takes the latent before it is rounded, an fp8 one afterwards.
     const bool is_cached = rounding == Rounding::kBf16 && weights.kv_dtype != KvDtype::kBf16;
@@ -127,7 +127,7 @@ Matrix mla_attention(const MlaMatrices& weights,
                      std::span<const int32_t> positions,
                      Rounding rounding) {
     const MlaShape& s = weights.shape;
-    Matrix out(query.num_rows, s.num_heads * s.v_head_dim);
+    Matrix out(query.num_rows, s.value_columns());
     for (size_t t = 0; t < query.num_rows; ++t) {
         for (size_t head = 0; head < s.num_heads; ++head) {
             std::vector<double> scores(static_cast<size_t>(positions[t]) + 1);

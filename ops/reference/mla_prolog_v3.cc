@@ -118,8 +118,12 @@ class Prolog {
         for (size_t head = 0; head < s_.num_heads; ++head) {
             finish_head(t, head, qq.data() + head * plan_.head_cols());
         }
-        Floats kv = project(
-            x, r_.weight_dkv_kr, plan_.kv_cols(), x_scale, r_.dequant_scale_w_dkv_kr, subnormals_);
+        Floats kv = project(x,
+                            r_.weight_dkv_kr,
+                            plan_.shape.kv_columns(),
+                            x_scale,
+                            r_.dequant_scale_w_dkv_kr,
+                            subnormals_);
         if (!is_full()) round_all(kv);
         const int64_t row = row_of_token_.next();
         if (row < 0) return;
@@ -135,7 +139,8 @@ class Prolog {
     // [N, D + Dr]; in scenarios 2xx not rounded.
     Floats up_query(size_t t, const Floats& x, float x_scale) {
         if (!plan_.has_low_rank()) {
-            Floats qq = project(x, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {}, subnormals_);
+            Floats qq =
+                project(x, r_.weight_uq_qr, plan_.shape.query_columns(), 1.0f, {}, subnormals_);
             round_all(qq);
             return qq;
         }
@@ -150,13 +155,18 @@ class Prolog {
                     set_element(DType::kBf16, r_.query_norm.data, t * n.size() + i, n[i]);
                 }
             }
-            Floats qq = project(n, r_.weight_uq_qr, plan_.query_cols(), 1.0f, {}, subnormals_);
+            Floats qq =
+                project(n, r_.weight_uq_qr, plan_.shape.query_columns(), 1.0f, {}, subnormals_);
             round_all(qq);
             return qq;
         }
         const float scale = quantise_norm(t, n);
-        Floats qq = project(
-            n, r_.weight_uq_qr, plan_.query_cols(), scale, r_.dequant_scale_w_uq_qr, subnormals_);
+        Floats qq = project(n,
+                            r_.weight_uq_qr,
+                            plan_.shape.query_columns(),
+                            scale,
+                            r_.dequant_scale_w_uq_qr,
+                            subnormals_);
         if (!is_full()) round_all(qq);
         return qq;
     }

@@ -330,8 +330,8 @@ Result<MlaAttentionV3Request> with_output_shapes(const MlaAttentionV3Request& r)
 size_t mla_attention_v3_workspace_bytes(const MlaShape& s,
                                         size_t num_tokens_max,
                                         unsigned num_threads) {
-    return workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.kv_lora_rank) +
-           workspace_bytes_of<Bf16>(num_tokens_max * s.num_heads * s.v_head_dim) +
+    return workspace_bytes_of<Bf16>(num_tokens_max * s.latent_columns()) +
+           workspace_bytes_of<Bf16>(num_tokens_max * s.value_columns()) +
            num_threads * thread_bytes(s);
 }
 
@@ -341,16 +341,14 @@ Result<MlaAttentionV3Weights> pack_mla_attention_v3(const MlaAttentionV3Request&
     AFD_ASSIGN(plan, plan_mla_attention_v3(request));
     const MlaShape& s = plan.shape;
     MlaAttentionV3Weights weights;
-    const auto uv =
-        make_rows(data_of<Bf16>(request.weight_uv), s.num_heads * s.v_head_dim, s.kv_lora_rank);
+    const auto uv = make_rows(data_of<Bf16>(request.weight_uv), s.value_columns(), s.kv_lora_rank);
     for (size_t head = 0; head < s.num_heads; ++head) {
         weights.weight_uv.push_back(
             PackedLinear::pack(uv.slice(head * s.v_head_dim, s.v_head_dim), numeric_class));
     }
     if (plan.has_weight_o) {
         weights.weight_o = PackedLinear::pack_transposed(
-            make_rows(data_of<Bf16>(request.weight_o), s.num_heads * s.v_head_dim, s.hidden),
-            numeric_class);
+            make_rows(data_of<Bf16>(request.weight_o), s.value_columns(), s.hidden), numeric_class);
     }
     return weights;
 }
@@ -366,8 +364,8 @@ Result<> mla_attention_v3(const MlaAttentionV3Request& request,
     const size_t t = plan.num_tokens;
     if (t == 0) return {};
     WorkspaceCursor cursor(workspace);
-    const size_t latent_cols = s.num_heads * s.kv_lora_rank;
-    const size_t value_cols = s.num_heads * s.v_head_dim;
+    const size_t latent_cols = s.latent_columns();
+    const size_t value_cols = s.value_columns();
     const auto latent = make_rows(cursor.take<Bf16>(t * latent_cols), t, latent_cols);
     const auto values = make_rows(cursor.take<Bf16>(t * value_cols), t, value_cols);
     std::byte* scratch = cursor.take<std::byte>(parallel.num_threads() * thread_bytes(s));

@@ -11,14 +11,6 @@
 namespace afd::ops {
 namespace {
 
-size_t query_cols(const MlaShape& s) {
-    return s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim);
-}
-
-size_t kv_cols(const MlaShape& s) {
-    return s.kv_lora_rank + s.qk_rope_head_dim;
-}
-
 // Of any kind: a tile row has at most a scale for each of its elements.
 size_t row_bytes_max(const MlaShape& s) {
     return 5 * s.kv_lora_rank + 2 * s.qk_rope_head_dim;
@@ -34,18 +26,18 @@ MlaPrologV3Scratch take_scratch(const MlaShape& s, size_t t, std::span<std::byte
     MlaPrologV3Scratch scratch{};
     scratch.cq = take_rows<Bf16>(cursor, t, s.q_lora_rank);
     scratch.n = take_rows<Bf16>(cursor, t, s.q_lora_rank);
-    scratch.qq = take_rows<Bf16>(cursor, t, query_cols(s));
-    scratch.query = take_rows<Bf16>(cursor, t, s.num_heads * s.kv_lora_rank);
-    scratch.kv = take_rows<Bf16>(cursor, t, kv_cols(s));
+    scratch.qq = take_rows<Bf16>(cursor, t, s.query_columns());
+    scratch.query = take_rows<Bf16>(cursor, t, s.latent_columns());
+    scratch.kv = take_rows<Bf16>(cursor, t, s.kv_columns());
     scratch.cq32 = take_rows<float>(cursor, t, s.q_lora_rank);
-    scratch.qq32 = take_rows<float>(cursor, t, query_cols(s));
-    scratch.kv32 = take_rows<float>(cursor, t, kv_cols(s));
+    scratch.qq32 = take_rows<float>(cursor, t, s.query_columns());
+    scratch.kv32 = take_rows<float>(cursor, t, s.kv_columns());
     scratch.n8 = take_rows<int8_t>(cursor, t, s.q_lora_rank);
     scratch.n_scale = cursor.take<float>(t);
     scratch.ckv = cursor.take<float>(s.kv_lora_rank);
     scratch.kr = cursor.take<float>(s.qk_rope_head_dim);
     scratch.smooth = cursor.take<float>(s.q_lora_rank);
-    scratch.rotated = cursor.take<float>(s.num_heads * s.qk_rope_head_dim);
+    scratch.rotated = cursor.take<float>(s.rope_columns());
     scratch.row = cursor.take<std::byte>(row_bytes_max(s));
     return scratch;
 }
@@ -105,16 +97,16 @@ Result<MlaPrologV3Request> with_output_shapes(const MlaPrologV3Request& r) {
 
 size_t mla_prolog_v3_workspace_bytes(const MlaShape& s, size_t t) {
     return 2 * workspace_bytes_of<Bf16>(t * s.q_lora_rank) +
-           workspace_bytes_of<Bf16>(t * query_cols(s)) +
-           workspace_bytes_of<Bf16>(t * s.num_heads * s.kv_lora_rank) +
-           workspace_bytes_of<Bf16>(t * kv_cols(s)) + workspace_bytes_of<float>(t * s.q_lora_rank) +
-           workspace_bytes_of<float>(t * query_cols(s)) +
-           workspace_bytes_of<float>(t * kv_cols(s)) +
+           workspace_bytes_of<Bf16>(t * s.query_columns()) +
+           workspace_bytes_of<Bf16>(t * s.latent_columns()) +
+           workspace_bytes_of<Bf16>(t * s.kv_columns()) +
+           workspace_bytes_of<float>(t * s.q_lora_rank) +
+           workspace_bytes_of<float>(t * s.query_columns()) +
+           workspace_bytes_of<float>(t * s.kv_columns()) +
            workspace_bytes_of<int8_t>(t * s.q_lora_rank) + workspace_bytes_of<float>(t) +
            workspace_bytes_of<float>(s.kv_lora_rank) +
            workspace_bytes_of<float>(s.qk_rope_head_dim) +
-           workspace_bytes_of<float>(s.q_lora_rank) +
-           workspace_bytes_of<float>(s.num_heads * s.qk_rope_head_dim) +
+           workspace_bytes_of<float>(s.q_lora_rank) + workspace_bytes_of<float>(s.rope_columns()) +
            workspace_bytes_of<std::byte>(row_bytes_max(s));
 }
 

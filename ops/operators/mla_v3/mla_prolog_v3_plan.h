@@ -30,8 +30,6 @@ struct MlaPrologV3Plan {
     bool has_low_rank() const { return shape.q_lora_rank != 0; }
     size_t query_depth() const { return has_low_rank() ? shape.q_lora_rank : shape.hidden; }
     size_t head_cols() const { return shape.qk_nope_head_dim + shape.qk_rope_head_dim; }
-    size_t query_cols() const { return shape.num_heads * head_cols(); }
-    size_t kv_cols() const { return shape.kv_lora_rank + shape.qk_rope_head_dim; }
 };
 
 // The checks that need no elements; afterwards `check`, made with the request, knows the sizes.

@@ -185,7 +185,7 @@ void mla_prolog_v3_query(const MlaPrologV3Call& call, const MlaPrologV3Scratch& 
     }
     run_where_it_pays(call.parallel,
                       plan.shape.num_heads,
-                      plan.num_tokens * plan.query_cols() * plan.shape.kv_lora_rank,
+                      plan.num_tokens * plan.shape.query_columns() * plan.shape.kv_lora_rank,
                       [&](size_t head, unsigned) { absorb_head(call, scratch, head); });
 }
 

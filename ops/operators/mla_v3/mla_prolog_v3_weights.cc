@@ -69,10 +69,10 @@ Result<MlaPrologV3Weights> pack_mla_prolog_v3(const MlaPrologV3Request& r,
     w.weight_uq_qr = pack(r.weight_uq_qr,
                           r.dequant_scale_w_uq_qr,
                           plan.query_depth(),
-                          plan.query_cols(),
+                          s.query_columns(),
                           numeric_class);
     w.weight_dkv_kr =
-        pack(r.weight_dkv_kr, r.dequant_scale_w_dkv_kr, s.hidden, plan.kv_cols(), numeric_class);
+        pack(r.weight_dkv_kr, r.dequant_scale_w_dkv_kr, s.hidden, s.kv_columns(), numeric_class);
     const auto* uk = static_cast<const Bf16*>(r.weight_uk.data);
     const size_t head_elements = s.qk_nope_head_dim * s.kv_lora_rank;
     for (size_t head = 0; head < s.num_heads; ++head) {
