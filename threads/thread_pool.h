@@ -11,7 +11,10 @@
 // Ordering: a task is claimed by a compare-exchange on claim_ = (epoch, next task). run() opens an
 // epoch with a store that releases body_ and num_tasks_; a claim acquires them. Each finished task
 // is released by completed_ and acquired by run() before it returns. Between runs claim_ is closed
-// (next task = kClosed), so a helper that comes late cannot claim from a run that is over.
+// (next task = kClosed), so a helper that comes late cannot claim from a run that is over. A helper
+// counts itself in num_sleeping_ before its last look at claim_, and run() stores claim_ before it
+// reads num_sleeping_, all four sequentially consistent: either the helper sees the epoch, or run()
+// sees the helper and wakes it.
 
 #include <atomic>
 #include <condition_variable>

@@ -2,8 +2,8 @@
 #pragma once
 
 // PrepareFinalize: dispatch and combine of a fused-MoE layer, as one part because they match
-// pairwise. Within a process: local, local_batched and two_phase_prepare_finalize.h beside this
-// file; over windows: daemon/lanes/window_prepare_finalize.h.
+// pairwise. Within a process: local, local_batched and two_phase_prepare_finalize.h in parts/; over
+// windows: daemon/lanes/window_prepare_finalize.h.
 //
 // A ticket lives through
 //   prepare_async → (ready) → activations → finalize_async → (finalized) → finalize.

@@ -37,7 +37,8 @@ class CorruptedSegments : public ::testing::Test {
         return segment_name(prefix_, role, index, kind);
     }
 
-    // The errors of all sides that refuse, in the order of `users_of`.
+    // The errors of all sides that refuse: for each index the attention worker's, then the FFN
+    // worker's.
     std::vector<std::string> refusals() const {
         const AttachConfig config{
             prefix_, layout_, test_identity(), doorbells_[0], {doorbells_[1], doorbells_[2]}};
