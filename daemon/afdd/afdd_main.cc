@@ -99,7 +99,8 @@ ExitCode print_doctor(const Config& config, bool as_json) {
     return exit_code_of(findings);
 }
 
-// Of whoever only prints: what nobody could read was not said.
+// The exit code of a run that only prints: it fails if its text could not be written, since nobody
+// has read that.
 int end_output(int exit_code) {
     constexpr int kNotWritten = 1;
     std::cout.flush();
@@ -108,8 +109,8 @@ int end_output(int exit_code) {
     return exit_code == 0 ? kNotWritten : exit_code;
 }
 
-// Files that this one is to open, at least: it is better told than found by one worker after the
-// other. What a host that joins gets is not known yet.
+// How many files this process has to open at least. It is better to say so here than to let one
+// worker after another find out. For a host that joins, the number of its workers is not known yet.
 size_t num_files_needed(const Config& config) {
     if (!config.join.empty()) return kDescriptorsMin;
     return num_files_min(config.num_attention_workers() + config.num_ffn_workers());

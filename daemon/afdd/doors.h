@@ -51,7 +51,7 @@ class Doors {
 
     // Adds each to an offer, and its socket, which stays the door's.
     void offer(handover::Offer& offer, std::vector<int>& fds) const;
-    // Of those that go on with the listening socket of the afdd before this one.
+    // The kinds of the doors that go on with the listening socket of the afdd before this one.
     std::vector<std::string_view> kept_kinds() const;
     // Nobody is let in until go_on(); whoever connects meanwhile waits.
     void pause();

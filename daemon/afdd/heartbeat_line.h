@@ -35,7 +35,7 @@ class HeartbeatLine {
         uint64_t total_us = 0;
     };
 
-    // Of all workers of a role, since the last reading.
+    // The times of all workers of a role, since the last reading.
     Times since_last(const client::Status& status, const std::string& role) const;
     std::string role_text(const client::Status& status, const std::string& role) const;
 

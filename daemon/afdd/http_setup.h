@@ -13,7 +13,7 @@
 
 namespace afd::daemon {
 
-// Of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
+// Loads the keys of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
 Result<ApiKeys> load_api_keys(const Config& config);
 
 // That who can reach `http` needs a key, or may do without. REQUIRES: `config` has `http`.

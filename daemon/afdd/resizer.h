@@ -72,7 +72,7 @@ class Resizer final : private AttentionListener, private InstanceListener {
     void shut_down(uint64_t grace_ms);
     bool has_processes() const;
 
-    // Of the crew that does not serve, if there is one.
+    // Sets the log level of the crew that does not serve, if there is one.
     void set_log_level(const std::string& level);
 
     // What the serving crew says while a resize is on. Whether it was the resize's business.

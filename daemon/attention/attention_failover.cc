@@ -29,8 +29,8 @@ bool AttentionLoop::let_go_of_lost_ranks() {
     if (parts_.lost_ranks == nullptr || !parts_.lost_ranks->can_do_without()) return false;
     bool any = false;
     for (MicroBatch& micro_batch : micro_batches_) {
-        // Two ranks lost with the same rows: they may be what both died of, and R11 counts the
-        // deaths of one.
+        // These rows have lost a rank before. They may be what both ranks died of, and R11 counts
+        // the deaths of one rank only: they are not let go of.
         const bool is_suspect =
             micro_batch.has_lost_rank && micro_batch.stage == MicroBatch::Stage::kExperts;
         if (is_suspect) continue;

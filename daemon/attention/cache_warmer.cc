@@ -26,7 +26,8 @@ void CacheWarmer::begin() {
 }
 
 void CacheWarmer::run() const {
-    // Of this thread only. Refused once system calls are confined, which costs nothing but that.
+    // This lowers the priority of this thread alone. It is refused once system calls are confined;
+    // the thread then goes on with the priority that it has.
     static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));
     begins_.wait();
     size_t part = 0;

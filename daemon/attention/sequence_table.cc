@@ -59,7 +59,7 @@ Result<Sequence*> SequenceTable::admit(std::unique_ptr<SequenceRequest>& request
     Sequence& sequence = *free_.back();
     sequence.request = std::move(request);
     start_place(sequence);
-    // Of a prompt that reports logprobs every position has to be computed.
+    // If a prompt reports logprobs, every position of it has to be computed.
     sequence.uses_prefix = blocks_.entries().is_on() && !sequence.request->prompt_logprobs;
     const uint32_t num_reserved = first_reserved(*sequence.request);
     if (!reserve_blocks(sequence, num_reserved)) {

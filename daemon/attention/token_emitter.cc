@@ -111,7 +111,8 @@ Result<model::SampledToken> TokenEmitter::choose(const Wanted& wanted,
     const SequenceRequest& request = *wanted.sequence->request;
     const uint32_t next = wanted.position + 1;
     if (wanted.is_last) {
-        // Of the tokens alone: after a replay these are the same, and so is what is sampled.
+        // The history is made of the tokens alone: after a replay these are the same, and so is
+        // what is sampled.
         model::TokenHistory history{.tokens = request.tokens,
                                     .num_prompt_tokens = request.num_prompt_tokens};
         bool may_ban = true;

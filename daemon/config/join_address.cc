@@ -10,7 +10,7 @@ namespace afd::daemon {
 
 namespace {
 
-// Of a name in the domain name system (RFC 1035).
+// The most bytes of a name in the domain name system (RFC 1035).
 constexpr size_t kNameBytesMax = 253;
 
 Error no_join_address() {

@@ -56,7 +56,7 @@ Result<OriginList> OriginList::parse(std::string_view text) {
 }
 
 bool OriginList::has(std::string_view origin) const {
-    // Of a file, or a frame without rights: "null".
+    // A page from a file, or in a frame without rights, has the origin "null".
     if (has_any_) return is_origin(origin) || origin == "null";
     return std::ranges::find(origins_, in_small_letters(origin)) != origins_.end();
 }

@@ -272,7 +272,7 @@ Result<InstanceMemory> memory_of(const Config& config,
                         .layout = layout});
 }
 
-// Of the workers that run here. What others have is theirs to plan.
+// Counts the workers that run here. Other hosts plan for their own.
 uint32_t threads_here(const HostPlan& hosts, const CpuPlan& cpus) {
     uint32_t num_threads = 0;
     const auto add = [&](control::Role role, const std::vector<WorkerCpus>& workers) {
@@ -315,7 +315,7 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code, Weight
     exit_code = ExitCode::kModel;
     AFD_ASSIGN(KnownModel known, look_at_model(config, weights));
     exit_code = ExitCode::kUsage;
-    // Of a host that joins, what the experts are like is for the afdd that leads to say.
+    // For a host that joins, the afdd that leads decides what the experts are like.
     if (needs.is_share_unknown) return needs;
     AFD_TRY(model::set_int4_rows(config.int4_rows, known.config.quantisation));
     AFD_ASSIGN(needs.memory, memory_of(config, cpus, known, numeric_class));

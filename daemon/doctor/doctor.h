@@ -22,8 +22,8 @@ namespace afd::daemon {
 struct InstanceNeeds {
     std::string numeric_class;  // That would be taken;
     bool is_emulated = false;   // with other instructions than its own.
-    // Of a host that joins: which workers it gets is for the afdd that leads to say. Then there
-    // are no threads, and the memory is unknown.
+    // True for a host that joins: the afdd that leads decides which workers it gets. Then no
+    // threads are counted, and the memory is unknown.
     bool is_share_unknown = false;
     uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
     uint32_t num_workers = 0;      // That afdd has places for.

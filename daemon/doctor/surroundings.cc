@@ -102,7 +102,7 @@ bool has_several(const std::string& devices) {
     return devices == "all" || devices.starts_with('^') || devices.find(',') != std::string::npos;
 }
 
-// Of a host that joins the address shows when it has.
+// A host that joins learns its address only when it has joined.
 Result<UcxNetwork> network_of(const Config& config, const NetworkDevices& devices) {
     if (config.join.empty()) {
         AFD_ASSIGN(const std::string host, own_ucx_host(config));

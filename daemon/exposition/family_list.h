@@ -31,7 +31,7 @@ class FamilyList {
     void gauge(const std::string& name, const std::string& help, const std::string& vllm = "");
     void histogram(const std::string& name, const std::string& help, const std::string& vllm = "");
 
-    // Of the family that was declared last.
+    // Adds a value to the family that was declared last.
     void value(const MetricLabels& labels, double value);
     void value(double value_only) { value({}, value_only); }
     void distribution(const MetricLabels& labels, const BucketHistogram& histogram);

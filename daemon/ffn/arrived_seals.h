@@ -25,7 +25,7 @@ class ArrivedSeals {
     // logged, with the worker that it came from.
     void look(const ExpertBatch& batch, ops::Parallel& parallel);
 
-    // Of row i of that batch.
+    // Whether row i of that batch is as it was sent.
     bool is_intact(size_t i) const { return intact_[i] != 0; }
 
   private:

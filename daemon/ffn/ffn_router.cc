@@ -203,7 +203,7 @@ void FfnRouter::name_slots(const schedule::ReadyScan& scan, ExpertBatch& batch) 
         if (!batch.sent_rows.empty()) {
             batch.sent_rows[i] = reinterpret_cast<const std::byte*>(&sent_[3 * t * hidden_]);
         }
-        // Of a slot that the session routed the weight is not read there; 1 keeps the bytes
+        // The weight of a slot that the session routed is not read there; 1 keeps the bytes
         // defined.
         batch.weights[i] = is_routed ? topk_weights_[t * top_k_ + k] : 1.0f;
     }

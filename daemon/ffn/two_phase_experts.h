@@ -86,7 +86,7 @@ class TwoPhaseExperts {
         std::vector<int64_t> done;    // [num_experts]: rows of the blocks before.
         uint32_t num_returned = 0;    // Blocks. Not read back from the shared word.
         schedule::TwoPhaseRoundMemory memory;
-        // Of `requested`: when afdd was asked first, how often, and when to look again.
+        // About `requested`: when afdd was asked first, how often, and when to look again.
         uint64_t requested_us = 0;
         uint32_t num_requests = 0;
         uint64_t due_us = 0;

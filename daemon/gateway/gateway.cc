@@ -14,8 +14,9 @@ namespace afd::daemon {
 
 namespace {
 
-// Who connects has something to ask. One that does not would hold a place that a client of some
-// pool, or a probe, waits for.
+// Whoever connects has something to ask. A connection that stays silent for longer than this gives
+// way to the next: it would hold a place for which a client with a pool of connections, or a probe,
+// waits.
 constexpr uint64_t kSilentMs = 1000;
 
 }  // namespace

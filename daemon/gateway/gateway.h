@@ -13,8 +13,8 @@
 // their limit, end a drain that has nothing left.
 //
 // A request that cannot complete ends with an explicit error. When an attention worker is gone its
-// requests run again elsewhere behind what was already sent, and the client sees a pause; one that
-// worker after worker dies of ends.
+// requests run again elsewhere behind what was already sent, and the client sees a pause; a request
+// that kills one worker after another is ended.
 
 #include <functional>
 #include <memory>

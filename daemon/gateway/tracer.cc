@@ -131,7 +131,7 @@ void Tracer::send(Worker& worker) {
     while ((worker.next < end || worker.num_lost > 0) && client_->queued_bytes() < queued_max_) {
         taken_.clear();
         worker.num_lost += worker.source.ring.take(worker.next, taken_, kEventsPerMessage);
-        // Of a worker that wrote nonsense.
+        // The worker wrote nonsense: there is nothing to tell.
         if (taken_.empty() && worker.num_lost == 0) return;
         tell(worker, taken_);
     }

@@ -18,7 +18,7 @@
 
 namespace afd::daemon {
 
-// Of an Offer; raise it with every incompatible change of handover.proto.
+// The version in an Offer; raise it with every incompatible change of handover.proto.
 inline constexpr uint32_t kHandoverVersion = 2;
 
 class HandoverWire {

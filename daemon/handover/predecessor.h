@@ -79,7 +79,7 @@ class Predecessor {
     PredecessorListener* listener_ = nullptr;
     std::unique_ptr<HandoverWire> wire_;
     bool has_gone_ = false;
-    // Of the Connection or Stream that comes next.
+    // These belong to the Connection or Stream that comes next.
     std::string unread_;
     std::string unsent_;
     std::vector<std::string> chunks_;

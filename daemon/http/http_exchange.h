@@ -44,8 +44,8 @@ class HttpExchange {
     }
     bool is_probe() const { return is_probe_; }
     bool is_resumable() const { return numbers_.has_value(); }
-    // Of a resumable one: its head has an id to tell, which comes with Accepted and need not wait
-    // for a token; before that there is no head.
+    // Whether the head of a resumable answer still waits for the id that it tells. The id comes
+    // with Accepted and need not wait for a token; before that there is no head.
     bool waits_for_id() const { return is_resumable() && !has_id_; }
     bool tells_id() const { return has_id_ && !is_resumed_; }
     // What another session needs to go on with it; null: it is not resumable.
@@ -83,7 +83,7 @@ class HttpExchange {
     std::vector<HttpResponse::Header> headers_;
     bool has_head_ = false;
     bool is_probe_ = false;
-    // Of a resumable stream.
+    // Set for a resumable stream alone.
     std::shared_ptr<const AnswerForm> form_;
     std::optional<EventNumbers> numbers_;
     bool has_id_ = false;

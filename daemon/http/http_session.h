@@ -144,7 +144,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void cancel_rest(const HttpExchange& exchange);
     void cancel_later(const std::vector<uint64_t>& ids);
     void respond(HttpResponse response);
-    // Of every answer to the request.
+    // Adds the headers that every answer to the request has.
     void add_common_headers(std::vector<HttpResponse::Header>& headers) const;
     // The answer is queued: the request is over.
     void end_answer(int status);

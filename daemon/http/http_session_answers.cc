@@ -189,7 +189,7 @@ std::shared_ptr<const SessionForm> HttpSession::form() const {
 
 void HttpSession::on_resumed(uint64_t request_id, const std::shared_ptr<const SessionForm>& form) {
     asked_id_ = 0;
-    // Of an id that begins a request over HTTP; any other is refused before.
+    // The id is of a request that was begun over HTTP: any other is refused before.
     const auto* of_http = dynamic_cast<const HttpForm*>(form.get());
     AFD_ASSERT(of_http != nullptr,
                "request %llu was not begun over HTTP",
@@ -236,7 +236,7 @@ void HttpSession::send(const client::Response& response) {
         finish();
         return;
     }
-    // Of a long prompt it comes only when the text is read.
+    // The id of a request with a long prompt comes only when the text has been read.
     if (exchange().tells_id()) begin_stream();
     if (!served_->events.empty()) stream(served_->events);
     if (exchange().has_caught_up()) go_on();
@@ -340,7 +340,7 @@ void HttpSession::end_answer(int status) {
 }
 
 void HttpSession::note_answer(int status) const {
-    // Of what was no request there is no begin.
+    // Bytes that were no request have no time of beginning.
     const std::chrono::duration<double> taken =
         served_->begun ? std::chrono::steady_clock::now() - *served_->begun
                        : std::chrono::duration<double>(0);

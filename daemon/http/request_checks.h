@@ -34,7 +34,7 @@ struct RequestVerdict {
     // What refuses the request, or answers its OPTIONS; nothing: it may be served.
     std::optional<HttpResponse> response;
     std::string key;  // Its name; empty: none is needed, or it came to no key.
-    // Of the answer, whatever it is: for a page of another site that may ask.
+    // The answer has these headers, whatever it is: they let a page of another site read it.
     std::vector<HttpResponse::Header> headers;
 };
 // All of these checks, in their order.

@@ -83,7 +83,7 @@ Result<> InstanceSetup::find_weight_cache() {
 }
 
 Result<> InstanceSetup::choose_kernels() {
-    // Of a host that joins, those of the leader count.
+    // For a host that joins, the int4_rows of the leader count.
     if (config_.join.empty()) AFD_TRY(model_->set_int4_rows(config_.int4_rows));
     AFD_TRY(find_weight_cache());
     numeric_class_ = ops::best_numeric_class();

@@ -12,8 +12,8 @@
 
 namespace afd::daemon {
 
-// Of the workers that run on this host, in bytes, with the rings of those that are neighbours. 0:
-// windows are segments, and counted there.
+// The bytes of the windows of the workers that run on this host, with the rings of those that are
+// neighbours. 0: windows are segments, and counted there.
 uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout);
 
 // Errors: kInvalidArgument: no message holds a micro-batch. Else each worker would find out, at

@@ -104,7 +104,7 @@ class ExpertLane {
     // until the peers have acknowledged (R4): cancelling cuts nothing short.
     virtual void cancel() = 0;
 
-    // --- without a lost rank (R12); of lanes whose experts have no replicas nothing ---
+    // --- without a lost rank (R12); a lane whose experts have no replicas does nothing here ---
 
     // Lets go of rounds at ranks without a process where nobody has to be asked: over a transport
     // that can fence them off (R16). Returns whether there was any.

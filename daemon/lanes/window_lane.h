@@ -86,7 +86,7 @@ class WindowLane final : public MoeLane {
 
   private:
     const Parts parts_;
-    // Of each rank, the loss at which afdd did not void a round; 0: none.
+    // For each rank, the loss at which afdd did not void a round; 0: none.
     std::vector<uint64_t> refused_;
 };
 

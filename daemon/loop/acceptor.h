@@ -17,8 +17,8 @@ class Acceptor {
     // Close-on-exec and non-blocking.
     using OnConnection = std::function<void(UniqueFd socket)>;
 
-    // Of one turn of the loop; whoever else connects waits for the next one, behind what else is
-    // ready by then.
+    // The most connections that one turn of the loop takes; whoever else connects waits for the
+    // next one, behind what else is ready by then.
     static constexpr int kConnectionsPerTurn = 32;
 
     // `listening`: bound and listening, non-blocking. `name`: for the log. Out of descriptors, it

@@ -25,7 +25,8 @@ class BucketHistogram {
     }
 
     const std::vector<double>& bounds() const { return bounds_; }
-    // Of bucket i: values above bound i - 1, and not above bound i; the last one has no bound.
+    // counts()[i] is the number of values above bound i - 1 and not above bound i; the last bucket
+    // has no bound.
     const std::vector<uint64_t>& counts() const { return counts_; }
     double sum() const { return sum_; }
 

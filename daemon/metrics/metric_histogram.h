@@ -45,7 +45,7 @@ struct HistogramCounts {
     void record(uint64_t value);
     // The values of both.
     void add(const HistogramCounts& other);
-    // Of values below `edge`. REQUIRES: it is the edge of a bucket (histogram_edge()).
+    // The number of values below `edge`. REQUIRES: it is the edge of a bucket (histogram_edge()).
     uint64_t count_below(uint64_t edge) const;
 
     double mean() const;

@@ -92,7 +92,7 @@ class Metrics {
     }
 
     void add(Counter counter, uint64_t amount) { set(counter, get(counter) + amount); }
-    // Of all phases.
+    // The time that all phases took together.
     uint64_t busy_ns() const {
         uint64_t sum = 0;
         for (uint8_t kind = 0; kind < kTraceKinds; ++kind) {

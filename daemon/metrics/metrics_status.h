@@ -11,8 +11,8 @@
 
 namespace afd::daemon {
 
-// Of more FFN workers than these, an attention worker tells the sum of its waits and those for the
-// slowest.
+// If there are more FFN workers than this, an attention worker tells the sum of its waits, and its
+// waits for that many of the slowest.
 inline constexpr uint32_t kPeerWaitsMax = 32;
 
 // `num_ranks`: FFN workers that it waits for; 0 when colocated.

@@ -17,7 +17,7 @@ class RateMeter {
         buckets_[(now_ms / 1000) % buckets_.size()] += count;
     }
 
-    // Of the seconds before the running one.
+    // The mean rate over the seconds before the running one.
     double per_second(uint64_t now_ms) {
         advance(now_ms);
         uint64_t sum = 0;

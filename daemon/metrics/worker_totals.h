@@ -42,7 +42,7 @@ class WorkerTotals {
     void begin() { is_serving_ = true; }
     // It is gone (R8): nobody writes the segment any more. Nothing happens if it never served.
     void end();
-    // Of processes that had the worker's name and other segments.
+    // Adds the counts of processes that had the worker's name and other segments.
     void add_earlier(const WorkerCounts& counts) { gone_.add(counts); }
 
     WorkerCounts read() const;

@@ -46,7 +46,7 @@ std::string explain_extra(const std::string& extra) {
     return "unknown argument '" + extra + "'" + did_you_mean(word, flags);
 }
 
-// Of what was parsed; empty: nothing.
+// What is wrong with the flags that were parsed; empty: nothing.
 std::string misuse_of(const CLI::App& app, const CommandLine& line) {
     if (!app.remaining().empty()) return explain_extra(app.remaining().front());
     if (line.json && !line.doctor) return "--json is for --doctor; give both (see afdd --help)";

@@ -26,7 +26,7 @@ control::ExpertTable without_choices(const schedule::ExpertPlacement& placement)
     return table;
 }
 
-// Of packed varints.
+// The bytes of the choices as packed varints.
 size_t varint_bytes(std::span<const uint16_t> choices) {
     constexpr uint16_t kOneByteMax = 127;
     constexpr uint16_t kTwoBytesMax = 16383;

@@ -15,7 +15,7 @@ namespace afd::daemon {
 // What ucx_host and ucx_devices are by default.
 inline constexpr const char* kUcxAuto = "auto";
 
-// Of a host that the others see at `seen_at`.
+// The ucx_host of a host that the others see at `seen_at`.
 // Errors: kInvalidArgument: ucx_host is an address of this machine alone, and `seen_at` is not.
 Result<std::string> choose_ucx_host(const Config& config, const std::string& seen_at);
 

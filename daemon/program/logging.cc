@@ -27,7 +27,7 @@ namespace afd::daemon {
 
 namespace {
 
-// Of the line that this thread writes; 0: of none. The formatter runs within the call.
+// The request that the line of this thread is about; 0: none. The formatter runs within the call.
 thread_local uint64_t current_request = 0;
 thread_local std::string_view current_request_id;
 
@@ -121,7 +121,7 @@ class Speaker final : public spdlog::custom_flag_formatter {
     }
 };
 
-// Of a level's name on a terminal.
+// The colour of a level's name on a terminal.
 std::string_view colour_of(spdlog::level::level_enum level) {
     switch (level) {
         case spdlog::level::debug:

@@ -16,7 +16,7 @@ namespace afd::daemon {
 
 class Places {
   public:
-    // Of an address, and more than one has.
+    // The most bytes of an address; none has as many.
     static constexpr size_t kAddressBytesMax = 128;
 
     // A process gets the place. REQUIRES: a higher epoch than the one before.

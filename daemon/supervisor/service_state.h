@@ -25,7 +25,8 @@ struct ServiceState {
         kFailed,    // Each attention worker cannot start, or its experts cannot: nobody is served.
     };
     Level level = Level::kReady;
-    // Of the others: each worker that cannot start, and why; of kHalted each that is halted, too.
+    // At every level but kReady: each worker that cannot start, and why; at kHalted also each
+    // worker that is halted.
     std::string reason;
 
     friend bool operator==(const ServiceState&, const ServiceState&) = default;

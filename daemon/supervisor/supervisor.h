@@ -110,7 +110,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void create_slots();
     std::unique_ptr<WorkerSlot> make_slot(control::Role role, uint32_t index);
     void complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome);
-    // Of a place, those of the crew before included.
+    // How many processes have had the place, those of the crew before included.
     uint64_t num_processes(control::Role role, uint32_t index) const;
     void tell_place(const control::Place& place);
     void check_heartbeats();

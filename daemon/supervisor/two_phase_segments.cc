@@ -60,8 +60,8 @@ auto TwoPhaseSegments::acquire(uint32_t rank,
         // untouched.
         const Entry& entry = found->second;
         if (entry.round == round && entry.sizes == sizes) return entry.descriptors();
-        // Of an older round whose release was lost. A pair has one round at a time (R4), so nobody
-        // uses it.
+        // These segments are of an older round whose release was lost. A pair has one round at a
+        // time (R4), so nobody uses them.
         unlink(found->second);
         entries_.erase(found);
     }
@@ -94,9 +94,9 @@ auto TwoPhaseSegments::acquire(uint32_t rank,
 
 void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
     const auto found = entries_.find({rank, session});
-    // Of an older round, whose own release was lost, too: a pair has one round at a time (R4;
-    // docs/protocol/control.pml, NO_LATER). By order, although numbers begin anew (R1): what a lost
-    // release leaves there goes with the next acquire().
+    // Segments of an older round go, too: their own release was lost, and a pair has one round at a
+    // time (R4; docs/protocol/control.pml, NO_LATER). Rounds are compared by order, although
+    // numbers begin anew (R1): what a lost release leaves there goes with the next acquire().
     if (found == entries_.end() || found->second.round > round) return;
     unlink(found->second);
     entries_.erase(found);

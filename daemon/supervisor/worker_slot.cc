@@ -339,7 +339,7 @@ void WorkerSlot::kill(const std::string& why) {
 }
 
 void WorkerSlot::kill_for_fault(const std::string& why) {
-    // Of one that is gone the last words come here again.
+    // The last words of a process that is gone come here again.
     if (process_ == nullptr) return;
     is_killed_for_fault_ = true;
     kill(why);
@@ -379,7 +379,7 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
         log::info("{} (pid {}) ended: run_flag is 0", name_, pid);
         return;
     }
-    // Of which there is a line already.
+    // The log has a line about the hindrance already.
     if (settings_.hindrance && !settings_.hindrance().empty()) {
         log::info("{} (pid {}) ended with its host '{}'", name_, pid, settings_.host);
         return;
@@ -425,7 +425,7 @@ void WorkerSlot::on_settled() {
     if (health_.on_settled()) listener_.on_worker_settled(*this);
 }
 
-// Of what was asked to end nothing is said: it may end in the middle of anything.
+// A process that was told to end is never at fault: it may end in the middle of anything.
 bool WorkerSlot::is_fault(const ProcessEnd& end) const {
     if (shutting_down_ || halted_) return false;
     if (is_killed_for_fault_) return true;

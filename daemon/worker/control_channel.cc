@@ -19,8 +19,8 @@ constexpr size_t kFdsPerMessageMax = 253;
 constexpr size_t kFdsPerPiece = 250;
 constexpr size_t kReadBytes = size_t{64} << 10;
 
-// Of sendmsg(), and nothing that the peer did: ETOOMANYREFS are the descriptors that all processes
-// of this user have sent and nobody has taken.
+// Whether sendmsg() failed for want of room, and not for anything that the peer did. ETOOMANYREFS:
+// the processes of this user have sent too many descriptors that nobody has taken.
 bool is_shortage(int error) {
     return error == ENOBUFS || error == ENOMEM || error == ETOOMANYREFS;
 }

@@ -32,7 +32,7 @@ struct WorkerSetup {
     ops::NumericClass numeric_class;
     schedule::WindowLayout layout;
     schedule::AttachConfig attach;
-    // Of two-phase rounds, as afdd hands them over; `attach` refers to it.
+    // The memory of two-phase rounds, as afdd hands it over; `attach` refers to it.
     std::unique_ptr<schedule::HandedTwoPhaseMemory> two_phase_memory;
     schedule::ExpertPlacement placement;
     schedule::Segment metrics_segment;

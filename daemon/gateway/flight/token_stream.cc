@@ -75,7 +75,8 @@ void TokenStream::on_token(FlightTable::Id id, const control::TokenEvent& event)
     Flight& flight = flights_.at(id);
     // Whoever hears it, the worker has it.
     queue_.on_token(id);
-    // Of a cancelled one the client hears no more, so that its end may not count more either.
+    // The client hears no more of a cancelled request, so its end must not count more tokens
+    // either.
     if (flight.is_cancelled || flight.request->is_text_over()) return;
     Result<std::optional<client::Chunk>> chunk = flight.request->on_token(event);
     if (!chunk.ok()) {

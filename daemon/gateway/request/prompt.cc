@@ -67,7 +67,7 @@ Result<std::vector<uint32_t>> tokenize(const std::string& text,
     AFD_TRY(check_bytes(text, model, limit));
     Result<std::vector<uint32_t>> encoded = model.tokenizer->encode(text);
     if (!encoded.ok() && encoded.error().code == Code::kResourceExhausted) {
-        // Of the tokenizer and not of the instance: later it would be the same.
+        // The limit is the tokenizer's and not the instance's: another try would end the same.
         return invalid_argument("the {} cannot be tokenized: {}",
                                 with(as_prompt ? "prompt" : "text", encoded.error().message));
     }

@@ -24,13 +24,13 @@ namespace afd::daemon {
 
 class KeptStream final : public ClientSession {
   public:
-    // Of all streams together.
+    // What all streams have together.
     struct Totals {
         size_t bytes = 0;
         bool has_end = false;  // One has come to its end since this was reset.
     };
 
-    // Of no flight that there is.
+    // An id that no flight has.
     static constexpr uint64_t kNoFlight = 0;
 
     // `flight`: its id in the FlightTable.

@@ -215,7 +215,7 @@ void GenerationAnswer::on_finished(size_t index,
     choice.finish_reason = call_.hides_output ? "length"
                            : choice.is_cut()  ? "stop"
                                               : reason_of(finished);
-    // Of a call that was cut the reason tells.
+    // A call that was cut off keeps the reason for that.
     if (choice.chat && choice.chat->has_called() && choice.finish_reason == "stop") {
         choice.finish_reason = "tool_calls";
     }

@@ -34,7 +34,7 @@ class GenerationAnswer {
     GenerationAnswer(GenerationCall call, const ApiModel& model, const AnswerHead& head);
 
     const GenerationCall& call() const { return call_; }
-    // Of all prompts: those of the first prompt, then those of the second.
+    // The choices of all prompts: those of the first prompt, then those of the second.
     size_t num_choices() const { return choices_.size(); }
     // What the gateway is asked for a choice. With the last choice of a prompt the prompt is gone:
     // it may be large, and the answer may take long. REQUIRES: one choice after the other, each
@@ -66,8 +66,8 @@ class GenerationAnswer {
 
         std::string text;                // Not of a stream or a chat.
         std::optional<ChatOutput> chat;  // Of a chat.
-        // Of the echo and the tokens so far, with those that are not said yet or never, as behind
-        // a stop string.
+        // Counts the echo and the tokens so far, also those that are not said yet or never will be,
+        // such as those behind a stop string.
         uint64_t num_characters = 0;
         std::optional<model::StreamDecoder> decoder;  // Of those tokens, where they are counted.
         LogprobsText logprobs;                        // Of the next event, or of all.

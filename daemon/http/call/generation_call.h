@@ -26,7 +26,8 @@ struct GenerationCall {
     struct Echo {
         std::string text = {};
         bool keeps_special = false;  // Special tokens of the prompt are in `text`.
-        // Of the ids that a text became so many in front and behind were added, and are not.
+        // When the text became ids, so many were added in front of it and behind it. They are no
+        // part of `text`.
         size_t num_added_before = 0;
         size_t num_added_behind = 0;
     };

@@ -26,8 +26,8 @@ std::string error_type(const ApiError& error);
 // {"error":{...}}, on one line.
 std::string error_json(const ApiError& error);
 
-// Of a request that the gateway refused or gave up. A message that begins with "<field> = " names
-// the param.
+// The answer to a request that the gateway refused or gave up. A message that begins with "<field>
+// = " names the param.
 ApiError api_error(const client::Error& error);
 
 // 400 about one field.

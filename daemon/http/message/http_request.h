@@ -17,7 +17,7 @@ struct HttpRequest {
     std::string content_type;
     std::string accept;
     std::string origin;  // The page that a browser sends this from; empty: no page.
-    // Of an OPTIONS by which a browser asks what a page of another site may send.
+    // An OPTIONS has these two: by them a browser asks what a page of another site may send.
     std::string asked_method;
     std::string asked_headers;
     std::string request_id;  // X-Request-Id.

@@ -6,8 +6,8 @@
 // lines, an HTTP/1.1 request without Host, a Transfer-Encoding that is not chunks alone, a hundred
 // headers and more.
 //
-// Of a body in chunks the line of a chunk, and all that stands behind the last one (trailers), have
-// the limits of a header. Trailers are read over: they are no headers of the request.
+// In a body of chunks, the line of each chunk and all that stands behind the last one (trailers)
+// have the limits of a header. Trailers are read over: they are no headers of the request.
 //
 // Requests come out one after the other, in the order of the bytes; what lies behind one waits. A
 // connection between requests holds no memory here. Pure: it knows no socket and no clock.
