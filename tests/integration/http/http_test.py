@@ -159,14 +159,8 @@ class HttpTest(unittest.TestCase):
                          [[float32(value) for value in sorted(top.values())[:-3:-1]]
                           for top in logprobs["top_logprobs"][1:-1]])
 
-    def test_events_never_split_a_character(self) -> None:
-        """A prompt in many scripts, echoed and continued at a high temperature. Oracle: the answer
-        of the same request that is not streamed, which knows no events."""
-        prompt = "日本語 é 🙂 "
-        wish = {"prompt": prompt, "echo": True, "max_tokens": 60, "temperature": 2, "seed": 1,
-                "ignore_eos": True}
-        whole = self.complete(**wish)["choices"][0]["text"]
-        self.assertTrue(whole.startswith(prompt), whole)
+    def streamed_text(self, wish: dict) -> str:
+        """The texts of a stream's events, each of whole characters."""
         status, _, body = self.instance.ask("POST", "/v1/completions", {**wish, "stream": True})
         self.assertEqual(status, 200, body)
         texts = []
@@ -175,11 +169,38 @@ class HttpTest(unittest.TestCase):
             if data.startswith("data: {"):
                 texts.append(json.loads(data.removeprefix("data: "))["choices"][0]["text"])
                 texts[-1].encode()  # JSON can also write halves, as \uD83D alone.
-        self.assertGreater(len(texts), 1)
-        streamed = "".join(texts)
-        self.assertEqual(streamed.count("\N{REPLACEMENT CHARACTER}"),
-                         whole.count("\N{REPLACEMENT CHARACTER}"))
-        self.assertEqual(streamed, whole)
+        self.assertGreater(len(texts), wish["max_tokens"] // 2)
+        return "".join(texts)
+
+    def test_events_never_split_a_character(self) -> None:
+        """The prompt is echoed, and then said again, each of its bytes a token, as a schema asks.
+        Oracle: the text that is known before, and the answer that is not streamed."""
+        prompt = "日本語 é 🙂"
+        schema = {"type": "json_schema",
+                  "json_schema": {"name": "again", "schema": {"const": prompt}}}
+        wish = {"prompt": prompt, "echo": True, "max_tokens": 30, "response_format": schema}
+        whole = self.complete(**wish)["choices"][0]["text"]
+        self.assertEqual(whole, f'{prompt}"{prompt}"')
+        self.assertEqual(self.streamed_text(wish), whole)
+
+    def test_events_say_of_bytes_that_are_no_text_what_the_whole_answer_says(self) -> None:
+        """Bytes of characters in any order, with U+FFFD for those that make up none. Oracle: the
+        answer that is not streamed, and all of its tokens decoded at once."""
+        prompt = "日本語 é 🙂"
+        status, _, body = self.instance.ask("POST", "/tokenize", {"prompt": prompt})
+        self.assertEqual(status, 200, body)
+        wish = {"prompt": prompt, "echo": True, "max_tokens": 60, "temperature": 2, "seed": 1,
+                "ignore_eos": True, "return_token_ids": True,
+                "logit_bias": {str(token): 100 for token in json.loads(body)["tokens"][1:]}}
+        choice = self.complete(**wish)["choices"][0]
+        whole = choice["text"]
+        self.assertTrue(whole.startswith(prompt), whole)
+        self.assertIn("\N{REPLACEMENT CHARACTER}", whole)
+        ids = choice["prompt_token_ids"] + choice["token_ids"]
+        decoded = self.instance.ask("POST", "/detokenize",
+                                    {"tokens": ids, "skip_special_tokens": True})[2]
+        self.assertEqual(whole, json.loads(decoded)["prompt"])
+        self.assertEqual(self.streamed_text(wish), whole)
 
     def test_chat_without_a_template_says_what_to_do(self) -> None:
         status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
