@@ -38,10 +38,13 @@ struct Failure {
 
 inline constexpr Failure<Code::kInvalidArgument> invalid_argument;
 inline constexpr Failure<Code::kNotFound> not_found;
+inline constexpr Failure<Code::kAlreadyExists> already_exists;
+inline constexpr Failure<Code::kPermissionDenied> permission_denied;
 inline constexpr Failure<Code::kResourceExhausted> resource_exhausted;
 inline constexpr Failure<Code::kFailedPrecondition> failed_precondition;
 inline constexpr Failure<Code::kUnavailable> unavailable;
 inline constexpr Failure<Code::kDeadlineExceeded> deadline_exceeded;
+inline constexpr Failure<Code::kCancelled> cancelled;
 inline constexpr Failure<Code::kDataLoss> data_loss;
 inline constexpr Failure<Code::kInternal> internal;
 inline constexpr Failure<Code::kUnimplemented> unimplemented;

@@ -176,10 +176,10 @@ TEST_P(BetweenThePhases, AKilledAttentionWorkersPromptIsReplayed) {
 
 TEST_P(BetweenThePhases, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
     prompt_->cancel();
-    const auto cancelled = prompt_->finish();
-    ASSERT_TRUE(cancelled.ok()) << cancelled.error().message;
-    EXPECT_EQ(cancelled.value().finished.reason(), client::CANCELLED);
-    EXPECT_TRUE(cancelled.value().token_ids.empty());
+    const auto ended = prompt_->finish();
+    ASSERT_TRUE(ended.ok()) << ended.error().message;
+    EXPECT_EQ(ended.value().finished.reason(), client::CANCELLED);
+    EXPECT_TRUE(ended.value().token_ids.empty());
     wait_memory_is_back(instance_, 1);  // While rank 0 is still stopped.
     kill(stopped_ffn_, SIGCONT);
     expect_nothing_lost(instance_.connect().generate(long_prompt()));
