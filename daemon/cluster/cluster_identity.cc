@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cluster/cluster_identity.h"
 
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -14,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "daemon/loop/unique_fd.h"
+#include "daemon/config/own_file.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"
 
@@ -67,40 +66,29 @@ std::string last_reason() {
     return reason != nullptr ? reason : "no reason given";
 }
 
-Error cannot_read(const std::string& path, int error) {
-    return {Code::kPermissionDenied,
-            fmt::format("{}: cannot be read: {}", path, std::strerror(error))};
+// `is_secret`: nobody but its owner may be able to read it.
+Result<> check_cluster_file(const std::string& path, const struct stat& status, bool is_secret) {
+    if (!S_ISREG(status.st_mode)) return invalid_argument("{}: is no file", with(path));
+    if (is_secret && (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return permission_denied(
+            "{0}: others than its owner can use this key (mode {1:03o}); chmod 600 {0}",
+            with(path, status.st_mode & 0777));
+    }
+    return {};
 }
 
-// Errors: as of load(). `is_secret`: nobody but its owner may be able to read it.
-Result<std::string> read_file(const std::string& path, const Files& files, bool is_secret) {
+// Errors: as of load().
+Result<std::string> read_cluster_file(const std::string& path, const Files& files, bool is_secret) {
     constexpr size_t kBytesMax = size_t{64} << 10;  // A certificate has less than 2.
-    // Without O_NONBLOCK a pipe of that name would make this wait.
-    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!file.valid() && errno == ENOENT) {
-        return not_found("{}: no such file; {}", with(path, files.remedy));
-    }
-    struct stat about {};
-    if (!file.valid() || ::fstat(file.get(), &about) != 0) return cannot_read(path, errno);
-    if (!S_ISREG(about.st_mode)) return invalid_argument("{}: is no file", with(path));
-    if (is_secret && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return Error{Code::kPermissionDenied,
-                     fmt::format("{0}: others than its owner can use this key (mode {1:03o}); "
-                                 "chmod 600 {0}",
-                                 path,
-                                 about.st_mode & 0777)};
-    }
-    std::string bytes(kBytesMax, '\0');
-    size_t num_read = 0;
-    while (num_read < bytes.size()) {
-        const ssize_t size = ::read(file.get(), bytes.data() + num_read, bytes.size() - num_read);
-        if (size < 0 && errno == EINTR) continue;
-        if (size < 0) return cannot_read(path, errno);
-        if (size == 0) break;
-        num_read += static_cast<size_t>(size);
-    }
-    bytes.resize(num_read);
-    return bytes;
+    const OwnFileRules rules = {
+        .check = [&](const auto& status) { return check_cluster_file(path, status, is_secret); },
+        .unreadable =
+            [&](int error) {
+                return error == ENOENT ? not_found("{}: no such file; {}", with(path, files.remedy))
+                                       : permission_denied("{}: cannot be read: {}",
+                                                           with(path, std::strerror(error)));
+            }};
+    return read_own_file(path, kBytesMax, rules);
 }
 
 Error not_pem(const std::string& path, const char* what, const Files& files) {
@@ -109,7 +97,7 @@ Error not_pem(const std::string& path, const char* what, const Files& files) {
 }
 
 Result<Certificate> read_certificate(const std::string& path, const Files& files) {
-    AFD_ASSIGN(const std::string bytes, read_file(path, files, false));
+    AFD_ASSIGN(const std::string bytes, read_cluster_file(path, files, false));
     ERR_clear_error();
     const Memory memory(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
     Certificate certificate(PEM_read_bio_X509(memory.get(), nullptr, nullptr, nullptr));
@@ -118,7 +106,7 @@ Result<Certificate> read_certificate(const std::string& path, const Files& files
 }
 
 Result<PrivateKey> read_key(const Files& files) {
-    AFD_ASSIGN(std::string bytes, read_file(files.key, files, true));
+    AFD_ASSIGN(std::string bytes, read_cluster_file(files.key, files, true));
     ERR_clear_error();
     const Memory memory(BIO_new_mem_buf(bytes.data(), static_cast<int>(bytes.size())));
     // An empty passphrase: without one the library would ask for it at the terminal.

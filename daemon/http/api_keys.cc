@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
+#include "daemon/config/own_file.h"
 #include "daemon/http/message/http_word.h"
-#include "model/json/json_document.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {
@@ -17,6 +19,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 20;
 
+// Compares to the end: when it stopped would tell how much of a guess is right.
 bool is_same(std::string_view a, std::string_view b) {
     if (a.size() != b.size()) return false;
     unsigned difference = 0;
@@ -26,14 +29,33 @@ bool is_same(std::string_view a, std::string_view b) {
     return difference == 0;
 }
 
-Result<> check_private(const std::string& file) {
-    struct stat status {};
-    // What cannot be looked at is said by who reads it.
-    if (::stat(file.c_str(), &status) != 0 || (status.st_mode & 077U) == 0) return {};
-    return Error{Code::kPermissionDenied,
-                 fmt::format("http_keys: others than its owner can reach '{0}'; take that from "
-                             "them: chmod go= '{0}'",
-                             file)};
+Result<> check_key_file(const std::string& file, const struct stat& status) {
+    if ((status.st_mode & 077U) != 0) {
+        return permission_denied(
+            "http_keys: others than its owner can reach '{0}'; take that from them: chmod go= "
+            "'{0}'",
+            with(file));
+    }
+    if (!S_ISREG(status.st_mode)) return data_loss("{}: not a regular file", with(file));
+    if (static_cast<size_t>(status.st_size) > kFileBytesMax) {
+        return data_loss("{}: {} bytes; at most {} are accepted",
+                         with(file, status.st_size, kFileBytesMax));
+    }
+    return {};
+}
+
+Error unreadable_keys(const std::string& file, int error) {
+    const char* why = std::strerror(error);
+    if (error == ENOENT || error == ENOTDIR) return not_found("{}: {}", with(file, why));
+    if (error == EACCES) return permission_denied("{}: {}", with(file, why));
+    return unavailable("{}: {}", with(file, why));
+}
+
+Result<std::string> read_keys(const std::string& file) {
+    return read_own_file(file,
+                         kFileBytesMax,
+                         {.check = [&](const auto& status) { return check_key_file(file, status); },
+                          .unreadable = [&](int error) { return unreadable_keys(file, error); }});
 }
 
 }  // namespace
@@ -46,8 +68,7 @@ Result<ApiKeys> ApiKeys::load(const std::string& file, std::string_view environm
         }
         return keys;
     }
-    AFD_TRY(check_private(file));
-    AFD_ASSIGN(const std::string text, model::read_text_file(file, kFileBytesMax));
+    AFD_ASSIGN(const std::string text, read_keys(file));
     std::istringstream lines(text);
     std::string line;
     for (int number = 1; std::getline(lines, line); ++number) {

@@ -24,7 +24,8 @@ class ApiKeys {
     ApiKeys() = default;
 
     // `file` empty: `environment_key`, which may be empty too.
-    // Errors: kNotFound, kPermissionDenied, kInvalidArgument naming file and line, not the key.
+    // Errors: kNotFound, kPermissionDenied, kInvalidArgument naming file and line, not the key;
+    // kDataLoss: no regular file, too long.
     static Result<ApiKeys> load(const std::string& file, std::string_view environment_key);
 
     bool empty() const { return keys_.empty(); }

@@ -61,6 +61,11 @@ TEST_F(ApiKeysTest, RefusesFilesThatGuardNothing) {
     EXPECT_THAT(error_of(write("short\n")), HasSubstr("keys:1: a key of 5 characters"));
     EXPECT_THAT(error_of(write("a b c\n")), HasSubstr("keys:1: must be KEY, or NAME KEY"));
     EXPECT_THAT(error_of("/nowhere/keys"), HasSubstr("/nowhere/keys: No such file"));
+    EXPECT_THAT(error_of(write(std::string(size_t{1} << 20, '#') + "\n")),
+                HasSubstr("keys: 1048577 bytes; at most 1048576 are accepted"));
+    const std::string pipe = directory_.path() + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_THAT(error_of(pipe), HasSubstr("pipe: not a regular file"));
     // What is wrong is said without the key.
     EXPECT_EQ(error_of(write("my-secret\n")).find("my-secret"), std::string::npos);
 }
