@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include "daemon/config/wire_choices.h"
+#include "daemon/config/worker_name.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_status.h"
 #include "schedule/context/context_fields.h"
@@ -62,7 +63,7 @@ Result<control::Role> WorkerView::find(const client::GetContext& asked) const {
 
 client::Context WorkerView::context(control::Role role, uint32_t index) const {
     client::Context context;
-    context.set_role(role == control::FFN ? "ffn" : "attention");
+    context.set_role(role_name(role));
     context.set_index(index);
     const schedule::ConstControlView view = control_of(role == control::FFN, index);
     for (const schedule::ContextField& field : schedule::context_fields(view.context())) {

@@ -11,10 +11,12 @@
 
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/config/own_host_name.h"
+#include "daemon/config/worker_name.h"
 #include "daemon/joined_host/local_welcome.h"
 #include "daemon/placement/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
+#include "daemon/worker/worker_options.h"
 #include "proto/failure.h"
 
 namespace afd::daemon {
@@ -253,19 +255,13 @@ Seat::Settings JoinedHost::seat_settings(control::Role role, uint32_t index) {
     Seat::Settings settings;
     settings.role = role;
     settings.index = index;
-    settings.executable =
-        worker_directory_ + (role == control::FFN ? "/afd-ffn-worker" : "/afd-attention-worker");
-    settings.arguments = {"--instance",
-                          config_.instance,
-                          "--index",
-                          std::to_string(index),
-                          "--control-socket",
-                          setup_.paths().control_socket,
-                          "--log-level",
-                          config_.log_level,
-                          "--log-format",
-                          config_.log_format,
-                          "--own-process-group"};
+    settings.executable = worker_directory_ + "/" + worker_program_name(role_name(role));
+    settings.arguments = arguments_of({.instance = config_.instance,
+                                       .index = index,
+                                       .control_socket = setup_.paths().control_socket,
+                                       .log_level = config_.log_level,
+                                       .log_format = config_.log_format,
+                                       .own_process_group = true});
     const LocalWelcome local{.role = role, .index = index};
     settings.localise = [this, local](control::Welcome& welcome) -> Result<> {
         Seat& seat = *seats_.at({local.role, local.index});
@@ -292,12 +288,6 @@ bool JoinedHost::has_process(int pid) const {
 }
 
 Result<> JoinedHost::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
-    if (hello.version() != kControlVersion) {
-        return failed_precondition(
-            "the worker speaks control protocol {}, afdd {}: they are from "
-            "different builds",
-            with(hello.version(), kControlVersion));
-    }
     const auto found = seats_.find({hello.role(), hello.index()});
     if (found == seats_.end() || found->second->pid() != pid) {
         return failed_precondition("this host starts its workers itself, when its leader asks");
@@ -329,9 +319,8 @@ Result<> JoinedHost::reload_config() {
 std::string JoinedHost::state_text() const {
     nlohmann::json workers = nlohmann::json::array();
     for (const auto& [place, seat] : seats_) {
-        workers.push_back({{"role", place.first == control::FFN ? "ffn" : "attention"},
-                           {"index", place.second},
-                           {"pid", seat->pid()}});
+        workers.push_back(
+            {{"role", role_name(place.first)}, {"index", place.second}, {"pid", seat->pid()}});
     }
     const nlohmann::json state = {{"leader", config_.join},
                                   {"joined", tie_->is_joined()},

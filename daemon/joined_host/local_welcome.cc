@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/joined_host/local_welcome.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/config/worker_name.h"
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/worker/vocabulary_file.h"
 #include "proto/failure.h"
@@ -58,9 +58,8 @@ Result<schedule::WorkerSegments> LocalWelcome::create_segments(
     AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
     const schedule::Role own_role = role_of(role);
     AFD_TRY(schedule::check_publication_bytes(layout));
-    AFD_TRY(schedule::check_private_room(
-        fmt::format("{} worker {}", role == control::FFN ? "ffn" : "attention", index),
-        schedule::private_bytes(layout, own_role)));
+    AFD_TRY(schedule::check_private_room(worker_name(role, index),
+                                         schedule::private_bytes(layout, own_role)));
     return schedule::WorkerSegments::create(
         welcome.segment_prefix(),
         layout,

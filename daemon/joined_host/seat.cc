@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/worker_name.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_image.h"
 #include "daemon/program/logging.h"
@@ -30,8 +31,7 @@ bool is_same(const schedule::HeartbeatView& one, const schedule::HeartbeatView& 
 Seat::Seat(EventLoop& loop, Settings settings)
     : loop_(loop),
       settings_(std::move(settings)),
-      name_(fmt::format(
-          "{} worker {}", settings_.role == control::FFN ? "ffn" : "attention", settings_.index)),
+      name_(worker_name(settings_.role, settings_.index)),
       doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       flush_retry_(loop,
                    [this] {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/slot_settings.h"
 
+#include "daemon/config/worker_name.h"
+#include "daemon/worker/worker_options.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -9,11 +12,9 @@ namespace {
 void run_on(const std::string& host, const SupervisorPlan& plan, WorkerSlot::Settings& settings) {
     settings.host = host;
     settings.executable = plan.worker_directory + "/afd-stand-in";
-    settings.arguments.insert(settings.arguments.end(),
-                              {"--role",
-                               settings.role == control::FFN ? "ffn" : "attention",
-                               "--cluster-dir",
-                               plan.config.cluster_dir});
+    settings.arguments.insert(
+        settings.arguments.end(),
+        {"--role", role_name(settings.role), "--cluster-dir", plan.config.cluster_dir});
     settings.hindrance = [&plan, host] {
         return plan.find_host(host) ? std::string() : "waits for host '" + host + "' to join";
     };
@@ -32,17 +33,14 @@ WorkerSlot::Settings slot_settings(const SupervisorPlan& plan,
     settings.index = index;
     settings.spawn = config.spawn;
     settings.has_predecessors = plan.has_predecessors;
-    settings.executable =
-        plan.worker_directory + (is_ffn ? "/afd-ffn-worker" : "/afd-attention-worker");
-    settings.arguments = {"--index",
-                          std::to_string(index),
-                          "--control-socket",
-                          plan.control_socket,
-                          "--log-level",
-                          config.log_level,
-                          "--log-format",
-                          config.log_format,
-                          "--own-process-group"};
+    settings.executable = plan.worker_directory + "/" + worker_program_name(role_name(role));
+    const std::string host = plan.host_of ? plan.host_of(role, index) : "";
+    settings.arguments = arguments_of({.instance = host.empty() ? config.instance : "",
+                                       .index = index,
+                                       .control_socket = plan.control_socket,
+                                       .log_level = config.log_level,
+                                       .log_format = config.log_format,
+                                       .own_process_group = true});
     settings.restart_first_ms = config.restart_first_ms;
     settings.restart_max_ms = config.restart_max_ms;
     settings.restart_reset_ms = config.restart_reset_ms;
@@ -61,11 +59,7 @@ WorkerSlot::Settings slot_settings(const SupervisorPlan& plan,
     settings.welcome.set_num_threads(cpus.num_threads);
     for (const uint32_t cpu : cpus.cpus) settings.welcome.add_cpus(cpu);
     settings.fds = doorbells.of(role, index);
-    if (const std::string host = plan.host_of ? plan.host_of(role, index) : ""; !host.empty()) {
-        run_on(host, plan, settings);
-    } else {
-        settings.arguments.insert(settings.arguments.end(), {"--instance", config.instance});
-    }
+    if (!host.empty()) run_on(host, plan, settings);
     if (!plan.segments) return settings;
     for (const auto& [name, fd] : plan.segments(role, index)) {
         settings.welcome.add_segments(name);

@@ -171,13 +171,6 @@ void Supervisor::excuse_deaths() {
 }
 
 Result<> Supervisor::give_slot(ControlChannel& channel, const control::Hello& hello, int pid) {
-    if (hello.version() != kControlVersion) {
-        return Error{Code::kFailedPrecondition,
-                     fmt::format("the worker speaks control protocol {}, afdd {}: they are from "
-                                 "different builds",
-                                 hello.version(),
-                                 kControlVersion)};
-    }
     const auto& slots = hello.role() == control::FFN ? ffn_ : attention_;
     const bool known = hello.role() == control::FFN || hello.role() == control::ATTENTION;
     if (!known || hello.index() >= slots.size()) {

@@ -40,6 +40,11 @@ void WorkerDoor::limit_visitors() {
 
 Result<> WorkerDoor::admit(ControlChannel& channel, const control::Hello& hello, int pid) const {
     if (hosts_.empty()) return failed_precondition("afdd has no slots for workers now");
+    if (hello.version() != kControlVersion) {
+        return failed_precondition(
+            "the worker speaks control protocol {}, afdd {}: they are from different builds",
+            with(hello.version(), kControlVersion));
+    }
     const auto host = std::find_if(
         hosts_.begin(), hosts_.end(), [pid](const auto* one) { return one->has_process(pid); });
     // A stranger hears from the first why it gets no slot.

@@ -29,7 +29,7 @@ class WorkerHost {
     virtual size_t num_workers() const = 0;
     // Whether one of its slots has this process.
     virtual bool has_process(int pid) const = 0;
-    // Visitors::Admit.
+    // Visitors::Admit, for a worker that speaks this afdd's version of control.proto.
     virtual Result<> give_slot(ControlChannel& channel, const control::Hello& hello, int pid) = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "daemon/supervisor/worker_slot.h"
 
 #include "daemon/config/config.h"
+#include "daemon/config/worker_name.h"
 #include "daemon/program/logging.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
@@ -12,10 +13,6 @@ namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
-
-const char* role_name(control::Role role) {
-    return role == control::FFN ? "ffn" : "attention";
-}
 
 // Failures that the next process would meet again.
 bool is_permanent_code(uint32_t code) {
@@ -36,7 +33,7 @@ WorkerSlot::WorkerSlot(EventLoop& loop, Settings settings, WorkerSlotListener& l
     : loop_(loop),
       settings_(std::move(settings)),
       listener_(listener),
-      name_(fmt::format("{} worker {}", role_name(settings_.role), settings_.index)),
+      name_(worker_name(settings_.role, settings_.index)),
       restart_timer_(loop, [this] { start(); }),
       start_timer_(loop,
                    [this] {

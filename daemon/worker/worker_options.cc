@@ -16,7 +16,7 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
                                                   int* exit_code) {
     WorkerOptions options;
     options.instance = std::string(kDefaultInstance);
-    const std::string program = "afd-" + role + "-worker";
+    const std::string program = worker_program_name(role);
     CLI::App app("One " + role +
                      " worker of a running afdd. afdd starts its workers itself; by hand only "
                      "with spawn = false.\n\nExample:\n  " +
@@ -57,6 +57,26 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
         options.control_socket = paths.value().control_socket;
     }
     return options;
+}
+
+std::string worker_program_name(const std::string& role) {
+    return "afd-" + role + "-worker";
+}
+
+std::vector<std::string> arguments_of(const WorkerOptions& options) {
+    std::vector<std::string> arguments;
+    if (!options.instance.empty()) arguments = {"--instance", options.instance};
+    arguments.insert(arguments.end(),
+                     {"--index",
+                      std::to_string(options.index),
+                      "--control-socket",
+                      options.control_socket,
+                      "--log-level",
+                      options.log_level,
+                      "--log-format",
+                      options.log_format});
+    if (options.own_process_group) arguments.emplace_back("--own-process-group");
+    return arguments;
 }
 
 }  // namespace afd::daemon

@@ -9,11 +9,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace afd::daemon {
 
 struct WorkerOptions {
-    std::string instance;
+    std::string instance;  // The default one, if not given.
     uint32_t index = 0;
     std::string control_socket;  // Of the instance, if not given.
     std::string log_level = "info";
@@ -27,5 +28,11 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
                                                   char** argv,
                                                   const std::string& role,
                                                   int* exit_code);
+
+// What afdd starts. `role`: as above.
+std::string worker_program_name(const std::string& role);
+// With these arguments: the options as parse_worker_options() reads them again. An instance that is
+// empty is left out: a stand-in has the other options, and knows none.
+std::vector<std::string> arguments_of(const WorkerOptions& options);
 
 }  // namespace afd::daemon

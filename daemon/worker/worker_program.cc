@@ -6,13 +6,14 @@
 
 #include <cstdlib>
 
+#include "daemon/config/worker_name.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/worker_options.h"
 
 namespace afd::daemon {
 
 int run_worker(int argc, char** argv, control::Role role, ServeWorker serve) {
-    const std::string name = role == control::FFN ? "ffn" : "attention";
+    const std::string name = role_name(role);
     int exit_code = EXIT_SUCCESS;
     const auto options = parse_worker_options(argc, argv, name, &exit_code);
     if (!options) return exit_code;
