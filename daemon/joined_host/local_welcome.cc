@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
 #include "daemon/config/worker_name.h"
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/worker/vocabulary_file.h"
+#include "daemon/worker/welcomed_model.h"
 #include "proto/failure.h"
 #include "schedule/ucx/private_memory.h"
 
@@ -41,32 +41,19 @@ Result<> LocalWelcome::localise(const Config& config,
 
 Result<schedule::WorkerSegments> LocalWelcome::create_segments(
     const control::Welcome& welcome) const {
-    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
-    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
-                                               : model::ResidualType::kBf16);
-    AFD_TRY(files.set_int4_rows(int4_rows_of(welcome)));
-    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
-    if (!numeric_class) {
-        return failed_precondition("numeric class {} is not known here",
-                                   with(welcome.numeric_class()));
-    }
-    AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(files.config(), welcome.geometry()));
-    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
+    AFD_ASSIGN(const WelcomedModel model, WelcomedModel::open(welcome));
+    AFD_ASSIGN(const WelcomedWindows windows, model.windows(welcome));
+    const schedule::WindowLayout& layout = windows.layout;
     const schedule::Role own_role = role_of(role);
     AFD_TRY(schedule::check_publication_bytes(layout));
     AFD_TRY(schedule::check_private_room(worker_name(role, index),
                                          schedule::private_bytes(layout, own_role)));
-    return schedule::WorkerSegments::create(
-        welcome.segment_prefix(),
-        layout,
-        make_identity(welcome.instance_id(), files, *numeric_class, router, row_dtype),
-        own_role,
-        index,
-        schedule::Windows::kPrivate);
+    return schedule::WorkerSegments::create(welcome.segment_prefix(),
+                                            layout,
+                                            windows.identity,
+                                            own_role,
+                                            index,
+                                            schedule::Windows::kPrivate);
 }
 
 schedule::WorkerSegments::Handles LocalWelcome::shared_segments(

@@ -34,7 +34,7 @@ struct LocalWelcome {
                       size_t cpu_index,
                       control::Welcome& welcome) const;
 
-    // As the worker will compute them (WorkerSetup::make), for a Welcome that was localised.
+    // As the worker will compute them (WelcomedModel), for a Welcome that was localised.
     // Errors: those of WorkerSegments::create(); kResourceExhausted also if this host has no room
     // for the worker's window; kFailedPrecondition, kDataLoss: the Welcome.
     Result<schedule::WorkerSegments> create_segments(const control::Welcome& welcome) const;

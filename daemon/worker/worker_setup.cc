@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/worker/worker_setup.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "daemon/config/instance_geometry.h"
-#include "daemon/config/wire_choices.h"
 #include "daemon/placement/placement_table.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/system_calls.h"
+#include "daemon/worker/welcomed_model.h"
+#include "proto/failure.h"
 #include "schedule/shared_memory/attach.h"
 
 namespace afd::daemon {
 namespace {
 
-Result<ops::NumericClass> numeric_class_of(const control::Welcome& welcome) {
-    const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
-    if (!numeric_class || !ops::supported(*numeric_class)) {
-        return Error{Code::kFailedPrecondition,
-                     fmt::format("numeric class {} is not supported by this machine's processor; "
-                                 "start afdd with --numeric-class auto",
-                                 welcome.numeric_class())};
+// The worker opens the files itself. A checkpoint that was replaced since afdd started would give
+// tokens of another model.
+Result<> check_welcomed(const WelcomedModel& model, const control::Welcome& welcome) {
+    if (!ops::supported(model.numeric_class)) {
+        return failed_precondition(
+            "numeric class {} is not supported by this machine's processor; start afdd with "
+            "--numeric-class auto",
+            with(welcome.numeric_class()));
     }
-    return *numeric_class;
+    if (model.files.identity() == welcome.model_identity()) return {};
+    return failed_precondition(
+        "{} is model {}, afdd was started with {}: was it replaced? Restart afdd",
+        with(welcome.model_dir(), model.files.identity(), welcome.model_identity()));
 }
 
 [[noreturn]] void end_of_damage(const Error& error) {
@@ -52,41 +56,26 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                                       schedule::Role role,
                                       uint32_t index) {
     const control::Welcome& welcome = control.welcome();
-    AFD_ASSIGN(const ops::NumericClass numeric_class, numeric_class_of(welcome));
-    AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
-    AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));
-    files.set_residual(welcome.residual_fp32() ? model::ResidualType::kFp32
-                                               : model::ResidualType::kBf16);
-    AFD_TRY(files.set_int4_rows(int4_rows_of(welcome)));
-    // The worker opens the files itself. A checkpoint that was replaced since afdd started would
-    // give tokens of another model.
-    if (files.identity() != welcome.model_identity()) {
-        return Error{Code::kFailedPrecondition,
-                     fmt::format("{} is model {}, afdd was started with {}: was it replaced? "
-                                 "Restart afdd",
-                                 welcome.model_dir(),
-                                 files.identity(),
-                                 welcome.model_identity())};
-    }
-    AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(files.config(), welcome.geometry()));
-    AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(welcome.geometry().router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(welcome.geometry().row_dtype()));
-    AFD_ASSIGN(const schedule::WindowLayout layout, schedule::WindowLayout::compute(geometry));
-    const uint32_t num_shared = dispatched_shared_slots(files.config(), welcome.geometry());
+    AFD_ASSIGN(WelcomedModel model, WelcomedModel::open(welcome));
+    AFD_TRY(check_welcomed(model, welcome));
+    AFD_ASSIGN(WelcomedWindows windows, model.windows(welcome));
+    const schedule::Geometry geometry = windows.layout.geometry;
+    const schedule::RouterPlacement router = windows.identity.router;
+    const schedule::RowDtype dispatch_dtype = windows.identity.row_dtype;
+    const uint32_t num_shared = dispatched_shared_slots(model.files.config(), welcome.geometry());
     const SessionRange sessions = role == schedule::Role::kAttention
                                       ? SessionRange{.first = index, .count = 1}
                                       : SessionRange{.first = 0, .count = geometry.num_sessions};
     // Colocated: a placement needs a rank, though nobody asks it.
     AFD_ASSIGN(schedule::ExpertPlacement placement,
                placement_of(welcome,
-                            layer_experts(files.config(), num_shared),
+                            layer_experts(model.files.config(), num_shared),
                             std::max(1U, geometry.num_ffn_workers),
                             sessions));
     schedule::AttachConfig attach{
         .prefix = welcome.segment_prefix(),
-        .layout = layout,
-        .identity = make_identity(welcome.instance_id(), files, numeric_class, router, row_dtype),
+        .layout = windows.layout,
+        .identity = std::move(windows.identity),
         .own_doorbell = control.own_doorbell_fd(),
         .peer_doorbells = {control.peer_doorbell_fds().begin(), control.peer_doorbell_fds().end()},
         .segment_fds = control.segment_fds()};
@@ -100,9 +89,9 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
     if (welcome.has_ucx()) {
         AFD_ASSIGN(own_control, schedule::attach_own_control(attach, role, index));
     }
-    return WorkerSetup{.files = std::move(files),
-                       .numeric_class = numeric_class,
-                       .layout = layout,
+    return WorkerSetup{.files = std::move(model.files),
+                       .numeric_class = model.numeric_class,
+                       .layout = windows.layout,
                        .attach = std::move(attach),
                        .two_phase_memory = std::move(two_phase_memory),
                        .placement = std::move(placement),
@@ -111,7 +100,7 @@ Result<WorkerSetup> WorkerSetup::make(const WorkerControl& control,
                        .router = router,
                        .is_colocated = geometry.num_ffn_workers == 0,
                        .num_dispatched_shared = num_shared,
-                       .dispatch_dtype = row_dtype,
+                       .dispatch_dtype = dispatch_dtype,
                        .row_checksums = welcome.geometry().row_checksums()};
 }
 
