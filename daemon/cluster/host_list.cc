@@ -60,12 +60,13 @@ Result<std::unique_ptr<HostList>> HostList::open(EventLoop& loop,
 void HostList::add(UniqueFd socket) {
     const std::string from = peer_name(socket.get());
     if (guests_.size() - joined_.size() >= kGuestsMax && !make_room()) {
-        warn(from, fmt::format("refused: {} others have not joined", kGuestsMax));
+        refusals_.warn(
+            from, fmt::format("refused: {} others have not joined", kGuestsMax), loop_.now_ms());
         return;
     }
     auto channel = ClusterChannel::accept(std::move(socket), identity_);
     if (!channel.ok()) {
-        warn(from, channel.error().message);
+        refusals_.warn(from, channel.error().message, loop_.now_ms());
         return;
     }
     guests_.emplace_back(*this, std::move(channel).value(), from);
@@ -78,13 +79,6 @@ bool HostList::make_room() {
     if (oldest == guests_.end()) return false;
     drop(*oldest, "dropped for another: it has not said who it is");
     return true;
-}
-
-// Anybody can be refused, as often as they like.
-void HostList::warn(const std::string& peer, const std::string& why) {
-    const std::string reason = RefusalLog::reason_of(peer, why);
-    const auto more = refusals_.take(peer, reason, loop_.now_ms());
-    if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 
 void HostList::on_read(Guest& guest, const Result<>& outcome) {
@@ -198,7 +192,7 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
 
 // It hears why, and has a moment to go.
 void HostList::refuse(Guest& guest, const Error& why) {
-    warn(guest.link.peer(), "refused: " + why.message);
+    refusals_.warn(guest.link.peer(), "refused: " + why.message, loop_.now_ms());
     cluster::LeaderMessage answer;
     answer.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
     answer.mutable_refusal()->set_message(why.message);
@@ -216,7 +210,7 @@ void HostList::drop(Guest& guest, const std::string& why) {
     } else if (!name.empty()) {
         log::warn("host '{}' has left: {}", name, why);
     } else if (!guest.is_leaving) {
-        warn(guest.link.peer(), why);
+        refusals_.warn(guest.link.peer(), why, loop_.now_ms());
     }
     joined_.erase(name);
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });

@@ -94,7 +94,6 @@ class HostList {
     void beat();
     Result<> check_model(const std::string& name, const cluster::Join& wanted) const;
     Result<> make_way(const Guest& guest, const std::string& name, const cluster::Join& wanted);
-    void warn(const std::string& peer, const std::string& why);
 
     EventLoop& loop_;
     ClusterIdentity identity_;

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include "daemon/program/logging.h"
+
 namespace afd::daemon {
 
 std::optional<std::string> RefusalLog::take(const std::string& peer,
@@ -31,6 +33,12 @@ std::optional<std::string> RefusalLog::take(const std::string& peer,
     const auto num_unsaid = others_.take(now_ms);
     if (!num_unsaid) return std::nullopt;
     return LogLimit::more(*num_unsaid);
+}
+
+void RefusalLog::warn(const std::string& peer, const std::string& why, uint64_t now_ms) {
+    const std::string reason = reason_of(peer, why);
+    const auto more = take(peer, reason, now_ms);
+    if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 
 }  // namespace afd::daemon

@@ -3,7 +3,7 @@
 
 // RefusalLog: which lines about those who were refused are worth saying. Who is wrong tries again
 // and again: each address hears each reason in the log once, and every ten minutes how often it was
-// since. Strangers without number share one line a second. Pure: time is passed in.
+// since. Strangers without number share one line a second. Time is passed in.
 
 #include <cstdint>
 #include <map>
@@ -19,6 +19,10 @@ class RefusalLog {
   public:
     static constexpr uint64_t kAgainMs = 600'000;
     static constexpr size_t kEntriesMax = 64;
+
+    // Says in the log why `peer` was refused, unless that is to be left out. `why` may be of a
+    // link, with the peer in front.
+    void warn(const std::string& peer, const std::string& why, uint64_t now_ms);
 
     // Before a line on `peer`, "10.0.0.5:41234" or "stand-in at [fd00::1]:41234", whose port
     // changes each time. Nothing: it is to be left out; else what to append.

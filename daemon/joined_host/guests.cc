@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/cluster/cluster_protocol.h"
-#include "daemon/program/logging.h"
+#include "daemon/cluster/host_list.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"
@@ -42,13 +42,16 @@ Guests::~Guests() = default;
 
 void Guests::add(UniqueFd socket) {
     const std::string from = "stand-in at " + peer_name(socket.get());
-    if (guests_.size() >= kMax && !make_room()) {
-        warn(from, fmt::format("refused: {} others have asked for no worker", kMax));
+    if (guests_.size() >= HostList::kGuestsMax && !make_room()) {
+        refusals_.warn(
+            from,
+            fmt::format("refused: {} others have asked for no worker", HostList::kGuestsMax),
+            loop_.now_ms());
         return;
     }
     auto channel = ClusterChannel::accept(std::move(socket), identity_);
     if (!channel.ok()) {
-        warn(from, channel.error().message);
+        refusals_.warn(from, channel.error().message, loop_.now_ms());
         return;
     }
     guests_.emplace_back(
@@ -62,7 +65,8 @@ bool Guests::make_room() {
     const auto oldest = std::ranges::find_if(
         guests_, [](const Guest& guest) { return !guest.link->channel().is_established(); });
     if (oldest == guests_.end()) return false;
-    warn(oldest->link->peer(), "dropped for another: it has not said who it is");
+    refusals_.warn(
+        oldest->link->peer(), "dropped for another: it has not said who it is", loop_.now_ms());
     guests_.erase(oldest);
     return true;
 }
@@ -73,7 +77,9 @@ void Guests::on_guest(Guest& guest, const Result<>& outcome) {
     const Result<> served = outcome.ok() ? serve(guest) : outcome;
     if (served.ok() && guest.link != nullptr) return;
     if (!served.ok() && !guest.is_refused) {
-        warn(guest.link->peer(), (outcome.ok() ? "refused: " : "") + served.error().message);
+        refusals_.warn(guest.link->peer(),
+                       (outcome.ok() ? "refused: " : "") + served.error().message,
+                       loop_.now_ms());
         if (outcome.ok() && is_of_leader(*guest.link)) return refuse(guest, served.error());
     }
     guests_.remove_if([&](const Guest& one) { return &one == &guest; });
@@ -102,13 +108,6 @@ void Guests::refuse(Guest& guest, const Error& why) {
     guest.link->send(message);
     guest.is_refused = true;
     guest.deadline.start(kBeatMs);
-}
-
-// Anybody can be refused, as often as they like.
-void Guests::warn(const std::string& peer, const std::string& why) {
-    const std::string reason = RefusalLog::reason_of(peer, why);
-    const auto more = refusals_.take(peer, reason, loop_.now_ms());
-    if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 
 }  // namespace afd::daemon

@@ -2,8 +2,9 @@
 #pragma once
 
 // Guests: the connections of a joined host that have not said which worker they ask for. Anybody
-// can make one. Only the leader's stand-ins get a seat; one that is refused hears why. Who has
-// shown no certificate makes room for the next, and who is silent leaves.
+// can make one; there are at most as many as HostList has. Only the leader's stand-ins get a seat;
+// one that is refused hears why. Who has shown no certificate makes room for the next, and who is
+// silent leaves.
 
 #include <functional>
 #include <list>
@@ -22,9 +23,6 @@ namespace afd::daemon {
 
 class Guests {
   public:
-    // As HostList has it.
-    static constexpr size_t kMax = 64;
-
     // A stand-in of the leader asks for a worker. Takes the link, and what it wants of `wanted`.
     // Errors: why there is none; the link was not taken.
     using Seating =
@@ -44,7 +42,6 @@ class Guests {
     void on_guest(Guest& guest, const Result<>& outcome);
     Result<> serve(Guest& guest);
     void refuse(Guest& guest, const Error& why);
-    void warn(const std::string& peer, const std::string& why);
 
     EventLoop& loop_;
     const ClusterIdentity& identity_;
