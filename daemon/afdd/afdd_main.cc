@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,7 +34,9 @@
 #include "daemon/program/service_notifier.h"
 #include "daemon/slurm/slurm_job.h"
 #include "model/attention/attention_config.h"
+#include "proto/failure.h"
 #include "proto/standard_descriptors.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -118,11 +121,19 @@ size_t num_files_needed(const Config& config) {
 
 // The socket to the afdd whose place this one is to take; none: nobody's. It is not for the
 // processes that this one starts. REQUIRES: no other thread runs.
-UniqueFd take_handover_socket() {
-    const char* number = std::getenv(Successor::kVariable);
-    if (number == nullptr) return {};
-    UniqueFd socket(std::atoi(number));
+Result<UniqueFd> take_handover_socket() {
+    const char* variable = std::getenv(Successor::kVariable);
+    if (variable == nullptr) return UniqueFd();
+    const std::string text = variable;
     ::unsetenv(Successor::kVariable);
+    const auto number = whole_number(text);
+    if (!number || *number > INT_MAX) {
+        return invalid_argument(
+            "{} = '{}': must be the number of a descriptor; only an afdd sets it, for the one that "
+            "takes its place",
+            with(Successor::kVariable, text));
+    }
+    UniqueFd socket(static_cast<int>(*number));
     ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
     return socket;
 }
@@ -145,7 +156,11 @@ Result<ResolvedConfig> resolve(CommandLine& line) {
 int run(int argc, char** argv) {
     int exit_code = 0;
     ServiceNotifier notifier = ServiceNotifier::from_environment();
-    UniqueFd handover_socket = take_handover_socket();
+    Result<UniqueFd> taken_socket = take_handover_socket();
+    if (!taken_socket.ok()) {
+        return static_cast<int>(refuse(ExitCode::kUsage, taken_socket.error()));
+    }
+    UniqueFd handover_socket = std::move(taken_socket).value();
     std::optional<CommandLine> line = parse_command_line(argc, argv, ::environ, &exit_code);
     if (!line) return end_output(exit_code);
     const Result<ResolvedConfig> resolved = resolve(*line);
