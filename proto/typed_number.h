@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers as people type them in a command line. CLI11 by itself reads 010 as 8, takes the largest
-// number for whatever is larger, and finds NaN within every range. It is here because proto/ is the
-// one folder that all programs see; it needs nothing of CLI11.
+// Numbers as they stand in texts of others: command lines, variables, lists, keys of requests.
+// CLI11 by itself reads 010 as 8, takes the largest number for whatever is larger, and finds NaN
+// within every range. It is here because proto/ is the one folder that all programs see; it needs
+// nothing of CLI11.
 
 #include <charconv>
 #include <cmath>

@@ -4,7 +4,9 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
+
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -30,23 +32,20 @@ std::vector<std::string> split(const std::string& text, char separator) {
     return parts;
 }
 
-bool parse_number(const std::string& text, uint32_t& value) {
-    const char* end = text.data() + text.size();
-    const auto [stop, status] = std::from_chars(text.data(), end, value);
-    return status == std::errc() && stop == end && value <= kCpuMax;
+std::optional<uint32_t> cpu_number(const std::string& text) {
+    const auto number = whole_number(text);
+    if (!number || *number > kCpuMax) return std::nullopt;
+    return static_cast<uint32_t>(*number);
 }
 
 Result<std::vector<uint32_t>> parse_list(const std::string& text) {
     std::vector<uint32_t> cpus;
     for (const std::string& part : split(text, ',')) {
         const std::vector<std::string> ends = split(part, '-');
-        uint32_t first = 0;
-        uint32_t last = 0;
-        if (ends.size() > 2 || !parse_number(ends.front(), first) ||
-            !parse_number(ends.back(), last) || last < first) {
-            return bad_list(text);
-        }
-        for (uint32_t cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+        const auto first = cpu_number(ends.front());
+        const auto last = cpu_number(ends.back());
+        if (ends.size() > 2 || !first || !last || *last < *first) return bad_list(text);
+        for (uint32_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(cpu);
     }
     return cpus;
 }

@@ -4,12 +4,14 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include <charconv>
+#include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "daemon/config/address_kind.h"
 #include "proto/check.h"
 #include "proto/failure.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -31,9 +33,9 @@ std::optional<HostAndPort> split_port(const std::string& text) {
     if (colon == std::string::npos) return std::nullopt;
     HostAndPort parts;
     parts.host = text.substr(0, colon);
-    const char* const end = text.data() + text.size();
-    const auto port = std::from_chars(text.data() + colon + 1, end, parts.port);
-    if (port.ec != std::errc() || port.ptr != end) return std::nullopt;
+    const auto port = whole_number(std::string_view(text).substr(colon + 1));
+    if (!port || *port > UINT16_MAX) return std::nullopt;
+    parts.port = static_cast<uint16_t>(*port);
     return parts;
 }
 

@@ -2,7 +2,6 @@
 //
 // What HttpSession answers, and with whose help; the connection is in http_session.cc.
 
-#include <charconv>
 #include <utility>
 
 #include "daemon/http/answer/health_answers.h"
@@ -14,6 +13,7 @@
 #include "daemon/http/request_checks.h"
 #include "daemon/program/logging.h"
 #include "proto/check.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -153,10 +153,10 @@ void HttpSession::submit() {
 }
 
 void HttpSession::resume(const HttpRequest& request) {
-    const std::string& last = request.last_event_id;
-    const char* const end = last.data() + last.size();
-    const auto parsed = std::from_chars(last.data(), end, served_->num_received);
-    if (!last.empty() && (parsed.ec != std::errc() || parsed.ptr != end)) {
+    const auto last = whole_number(request.last_event_id);
+    if (last) {
+        served_->num_received = *last;
+    } else if (!request.last_event_id.empty()) {
         respond(HttpResponse::of(
             bad_field("Last-Event-ID", "Last-Event-ID must be the id of an event of the stream")));
         return;

@@ -2,7 +2,7 @@
 #include "daemon/placement/placement_source.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +14,7 @@
 #include "daemon/program/logging.h"
 #include "proto/did_you_mean.h"
 #include "proto/failure.h"
+#include "proto/typed_number.h"
 #include "schedule/plugin/plugin_library.h"
 
 namespace afd::daemon {
@@ -76,10 +77,9 @@ Result<> check_exceptions(const nlohmann::json& exceptions,
     }
     for (const auto& entry : exceptions.items()) {
         const std::string& key = entry.key();
-        size_t layer = 0;
-        const auto parsed = std::from_chars(key.data(), key.data() + key.size(), layer);
-        const bool is_number = parsed.ec == std::errc() && std::to_string(layer) == key;
-        if (is_number && layer < layers.size() && layers[layer].num_routed > 0) continue;
+        const auto layer = whole_number(key);
+        const bool is_number = layer && std::to_string(*layer) == key;
+        if (is_number && *layer < layers.size() && layers[*layer].num_routed > 0) continue;
         return Error{Code::kInvalidArgument,
                      fmt::format("{}, \"layers\": '{}' is no layer with routed experts; write its "
                                  "number, below {}",
@@ -194,10 +194,8 @@ Result<> check_no_rank_is_empty(const Config& config,
 uint32_t replicas_of(std::string_view expert_placement) {
     constexpr std::string_view kPrefix = "replicas:";
     if (!expert_placement.starts_with(kPrefix)) return 0;
-    const std::string_view digits = expert_placement.substr(kPrefix.size());
-    uint32_t count = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
-    return error == std::errc() && end == digits.data() + digits.size() ? count : 0;
+    const uint64_t count = whole_number(expert_placement.substr(kPrefix.size())).value_or(0);
+    return count <= UINT32_MAX ? static_cast<uint32_t>(count) : 0;
 }
 
 Result<schedule::ExpertPlacement> plan_placement(const Config& config,

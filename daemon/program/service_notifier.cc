@@ -5,10 +5,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 namespace {
@@ -22,10 +23,7 @@ std::string take_variable(const char* name) {
 
 // 0 for what is no number.
 uint64_t number_of(const std::string& text) {
-    uint64_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto parsed = std::from_chars(text.data(), end, number);
-    return parsed.ec == std::errc() && parsed.ptr == end ? number : 0;
+    return whole_number(text).value_or(0);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <sstream>
 
@@ -13,6 +13,7 @@
 #include "daemon/tcp/tcp_socket.h"
 #include "proto/failure.h"
 #include "proto/host_name.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -34,9 +35,8 @@ Result<std::string> variable(const Variables& environment, const std::string& na
 
 Result<uint32_t> number(const Variables& environment, const std::string& name) {
     AFD_ASSIGN(const std::string text, variable(environment, name));
-    uint32_t value = 0;
-    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return value;
+    const auto value = whole_number(text);
+    if (value && *value <= UINT32_MAX) return static_cast<uint32_t>(*value);
     return failed_precondition("--slurm: {} = '{}' is no number", with(name, text));
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +15,7 @@
 #include "daemon/http/call/response_format_reader.h"
 #include "daemon/http/call/tool_choice_reader.h"
 #include "model/sampling/sampler.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
@@ -77,16 +78,15 @@ void read_logit_bias(FieldReader& fields, SamplingSettings& sampling) {
         return;
     }
     for (const auto& [name, bias] : biases->items()) {
-        uint32_t token = 0;
-        const auto end = std::from_chars(name.data(), name.data() + name.size(), token);
-        if (end.ec != std::errc() || end.ptr != name.data() + name.size() || !bias.is_number()) {
+        const auto token = whole_number(name);
+        if (!token || *token > UINT32_MAX || !bias.is_number()) {
             fields.fail(bad_field("logit_bias",
                                   "logit_bias must have token ids for its keys, as strings, and "
                                   "numbers for its values"));
             return;
         }
         LogitBias& added = *sampling.add_logit_bias();
-        added.set_token_id(token);
+        added.set_token_id(static_cast<uint32_t>(*token));
         added.set_bias(bias.get<float>());
     }
 }
