@@ -62,7 +62,7 @@ Result<SharedExperts> from_wire(control::SharedExperts side) {
 }
 
 Result<schedule::RowDtype> from_wire(control::RowDtype dtype) {
-    return unshifted<schedule::RowDtype>(dtype, control::ROW_DTYPE_FP8, "row_dtype");
+    return unshifted<schedule::RowDtype>(dtype, control::ROW_DTYPE_FP8, "dispatch_dtype");
 }
 
 Result<schedule::FfnPolicy> from_wire(control::FfnPolicy policy) {

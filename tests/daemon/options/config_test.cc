@@ -265,6 +265,8 @@ TEST(Config, ChoicesTravelAndUnknownOnesAreRefused) {
     EXPECT_EQ(from_wire(to_wire(SharedExperts::kFfn)).value(), SharedExperts::kFfn);
     EXPECT_EQ(from_wire(control::ROUTER_UNSPECIFIED).error().message,
               "afdd's Welcome has router 0, which is not known here");
+    EXPECT_EQ(from_wire(static_cast<control::RowDtype>(9)).error().message,
+              "afdd's Welcome has dispatch_dtype 9, which is not known here");
     EXPECT_EQ(from_wire(static_cast<control::FfnPolicy>(9)).error().code, Code::kDataLoss);
 }
 
