@@ -15,6 +15,7 @@
 #include "model/attention/attention_config.h"
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 
@@ -154,9 +155,9 @@ Result<> Afdd::create_gateway() {
 
 Result<> Afdd::check_one_host() const {
     if (hosts_ == nullptr) return {};
-    return Error{Code::kUnimplemented,
-                 "with workers on other hosts (attention_hosts, ffn_hosts) an instance can be "
-                 "neither resized nor upgraded yet; stop it and start it anew"};
+    return unimplemented(
+        "with workers on other hosts (attention_hosts, ffn_hosts) an instance can be neither "
+        "resized nor upgraded yet; stop it and start it anew");
 }
 
 // For an upgrade.
@@ -164,13 +165,12 @@ Result<> Afdd::check_undisturbed() const {
     AFD_TRY(check_one_host());
     AFD_TRY(resizer_->check_idle());
     if (has_predecessor()) {
-        return Error{Code::kFailedPrecondition,
-                     "the afdd before this one has not ended yet: " + takeover_->text()};
+        return failed_precondition("the afdd before this one has not ended yet: {}",
+                                   with(takeover_->text()));
     }
     if (!crew_->supervisor().is_all_ready()) {
-        return Error{Code::kFailedPrecondition,
-                     "not every worker has been ready yet; try again when afdctl status says "
-                     "ready"};
+        return failed_precondition(
+            "not every worker has been ready yet; try again when afdctl status says ready");
     }
     return {};
 }
@@ -487,7 +487,7 @@ void Afdd::end(ExitCode code, uint64_t grace_ms) {
     draining_ = true;
     drain_timer_.stop();
     // Clients hear it before the workers go: from here on a lost worker is no reason for a replay.
-    gateway_->fail_all({Code::kUnavailable, "afdd is ending; send the request again later"});
+    gateway_->fail_all(unavailable("afdd is ending; send the request again later"));
     upgrader_->cancel();
     resizer_->shut_down(grace_ms);
     crew_->supervisor().shut_down(grace_ms);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/lane_list.h"
 
+#include "proto/failure.h"
+
 namespace afd::daemon {
 namespace {
 
@@ -24,10 +26,9 @@ void add_lane(const schedule::InstanceSegments& segments,
 
 Result<> check_lanes(const InstanceLayout& layout) {
     if (layout.segments().has_shared_windows()) return {};
-    return Error{
-        Code::kUnimplemented,
-        "lanes are in memory that workers share; over transport = ucx each has its own, and "
-        "afdd does not see it"};
+    return unimplemented(
+        "lanes are in memory that workers share; over transport = ucx each has its own, and afdd "
+        "does not see it");
 }
 
 void list_lanes(const InstanceLayout& layout,

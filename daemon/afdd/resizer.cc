@@ -25,7 +25,7 @@ constexpr uint64_t kLookMs = 10;
 constexpr size_t kFilesToSpare = 16;
 
 Error ending_before_the_move() {
-    return {Code::kUnavailable, "afdd began to end before the resize had moved requests"};
+    return unavailable("afdd began to end before the resize had moved requests");
 }
 
 }  // namespace
@@ -184,8 +184,8 @@ void Resizer::on_service(const ServiceState& state) {
 
 void Resizer::on_given_up(const std::string& why) {
     if (step_ != Step::kStarting) return;
-    undo({Code::kUnavailable,
-          "the new workers cannot start: " + why + "; " + crew_->size_text() + " serve on"});
+    undo(unavailable("the new workers cannot start: {}; {} serve on",
+                     with(why, crew_->size_text())));
 }
 
 void Resizer::undo(const Error& error) {
@@ -218,9 +218,9 @@ bool Resizer::on_serving_given_up(const std::string& why) {
     if (step_ == Step::kGoingBack) return true;
     if (step_ != Step::kStartingAlone) return false;
     step_ = Step::kGoingBack;
-    error_ = Error{Code::kUnavailable,
-                   "the new workers cannot start: " + why + "; " + other_->size_text() +
-                       " start again, and requests go on with them"};
+    error_ = unavailable(
+        "the new workers cannot start: {}; {} start again, and requests go on with them",
+        with(why, other_->size_text()));
     tell("starting " + other_->size_text() + " again");
     gateway_.stand_still();
     crew_->supervisor().shut_down(0);
@@ -349,7 +349,7 @@ void Resizer::shut_down(uint64_t grace_ms) {
     if (!is_on()) return;
     if (step_ != Step::kAbandoned) {
         step_ = Step::kAbandoned;
-        gateway_.end_change(Error{Code::kUnavailable, "afdd is ending"});
+        gateway_.end_change(unavailable("afdd is ending"));
     }
     if (has_processes()) other_->supervisor().shut_down(grace_ms);
 }

@@ -156,7 +156,7 @@ void Upgrader::on_gone(const std::string& why) {
     told_.clear();
     if (!was_leaving) {
         fail(is_cancelled_
-                 ? Error{Code::kUnavailable, "afdd began to end before the new one served"}
+                 ? unavailable("afdd began to end before the new one served")
                  : unavailable("the new afdd cannot serve: {}; this one serves on", with(why)));
         return;
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/afdd/worker_view.h"
 
-#include <fmt/core.h>
-
 #include "daemon/config/wire_choices.h"
 #include "daemon/config/worker_name.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/metrics/metrics_status.h"
+#include "proto/failure.h"
 #include "schedule/context/context_fields.h"
 
 namespace afd::daemon {
@@ -50,13 +49,11 @@ Result<control::Role> WorkerView::find(const client::GetContext& asked) const {
     const uint32_t num_workers =
         is_ffn ? layout_.config().num_ffn_workers() : layout_.config().num_attention_workers();
     if ((!is_ffn && asked.role() != "attention") || asked.index() >= num_workers) {
-        return Error{
-            Code::kNotFound,
-            fmt::format("there is no worker {}{}; there are {} attention and {} ffn workers",
-                        asked.role(),
-                        asked.index(),
-                        layout_.config().num_attention_workers(),
-                        layout_.config().num_ffn_workers())};
+        return not_found("there is no worker {}{}; there are {} attention and {} ffn workers",
+                         with(asked.role(),
+                              asked.index(),
+                              layout_.config().num_attention_workers(),
+                              layout_.config().num_ffn_workers()));
     }
     return is_ffn ? control::FFN : control::ATTENTION;
 }

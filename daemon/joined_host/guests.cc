@@ -89,9 +89,8 @@ Result<> Guests::serve(Guest& guest) {
     ClusterChannel& channel = guest.link->channel();
     if (!channel.is_established()) return {};
     if (channel.peer_name() != kLeaderName) {
-        return Error{
-            Code::kPermissionDenied,
-            fmt::format("its certificate is that of '{}', not of the leader", channel.peer_name())};
+        return permission_denied("its certificate is that of '{}', not of the leader",
+                                 with(channel.peer_name()));
     }
     cluster::StandInMessage message;
     AFD_ASSIGN(const bool is_complete, channel.next(message));

@@ -135,7 +135,7 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
     if (!socket.ok()) {
         // Who has the ports may be gone at the next attempt.
         const bool is_taken = socket.error().code == Code::kAlreadyExists;
-        return is_taken ? Error{Code::kUnavailable, socket.error().message} : socket.error();
+        return is_taken ? unavailable("{}", with(socket.error().message)) : socket.error();
     }
     own_address_ = address;
     acceptor_ = std::make_unique<Acceptor>(

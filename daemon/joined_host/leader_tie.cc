@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/joined_host/leader_tie.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/program/logging.h"
+#include "proto/failure.h"
 #include "proto/host_name.h"
 
 namespace afd::daemon {
@@ -146,10 +145,8 @@ Result<> LeaderTie::take_from_leader() {
 
 Result<> LeaderTie::say_join() {
     if (leader_->channel().peer_name() != kLeaderName) {
-        return Error{Code::kPermissionDenied,
-                     fmt::format("{}: its certificate is that of '{}', which leads nobody",
-                                 leader_name_,
-                                 leader_->channel().peer_name())};
+        return permission_denied("{}: its certificate is that of '{}', which leads nobody",
+                                 with(leader_name_, leader_->channel().peer_name()));
     }
     cluster::HostMessage message;
     AFD_ASSIGN(*message.mutable_join(), listener_.join_over(*leader_));

@@ -105,7 +105,7 @@ Result<> Seat::prepare_segments() {
 
 Result<> Seat::admit(ControlChannel& channel) {
     if (channel_ != nullptr) {
-        return Error{Code::kAlreadyExists, name_ + " is connected already"};
+        return already_exists("{} is connected already", with(name_));
     }
     // What waits is for its successor.
     if (has_next_) return failed_precondition("{}: it is asked for anew", with(name_));
