@@ -29,8 +29,8 @@ uint32_t dispatched_shared_slots(const model::ModelConfig& model,
     return has_stage ? 0 : model.num_shared_slots();
 }
 
-Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wanted,
-                                            const model::ModelConfig& model) {
+Result<schedule::RowDtype> choose_dispatch_dtype(std::optional<schedule::RowDtype> wanted,
+                                                 const model::ModelConfig& model) {
     const schedule::RowDtype dtype = wanted.value_or(schedule::RowDtype::kBf16);
     const ops::WeightFormat experts = model.quantisation.experts;
     if (dtype == schedule::RowDtype::kInt8 && experts != ops::WeightFormat::kInt8) {
@@ -47,7 +47,7 @@ Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wa
 Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
                                          const control::Geometry& instance) {
     AFD_ASSIGN(const schedule::RouterPlacement router, from_wire(instance.router()));
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, from_wire(instance.row_dtype()));
+    AFD_ASSIGN(const schedule::RowDtype dispatch_dtype, from_wire(instance.row_dtype()));
     const uint64_t value_bytes = uint64_t{model.hidden} * sizeof(ops::Bf16);
     const bool has_weight = router == schedule::RouterPlacement::kFfn;
     schedule::Geometry geometry;
@@ -59,8 +59,9 @@ Result<schedule::Geometry> make_geometry(const model::ModelConfig& model,
     geometry.selected_expert_num = std::max(1U, model.top_k + num_shared);
     geometry.num_experts = std::max(1U, model.num_experts + num_shared);
     const uint64_t seal_bytes = instance.row_checksums() ? schedule::kRowSealBytes : 0;
-    geometry.attn_to_ffn_token_bytes = row_bytes(
-        ops::sent_row_bytes(row_dtype, model.hidden, rows_have_rest(model, router)) + seal_bytes);
+    geometry.attn_to_ffn_token_bytes =
+        row_bytes(ops::sent_row_bytes(dispatch_dtype, model.hidden, rows_have_rest(model, router)) +
+                  seal_bytes);
     geometry.ffn_to_attn_token_bytes =
         row_bytes(value_bytes + (has_weight ? sizeof(float) : 0) + seal_bytes);
     geometry.num_ffn_workers = instance.num_ffn_workers();
@@ -87,19 +88,19 @@ schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,
                                          schedule::RouterPlacement router,
-                                         schedule::RowDtype row_dtype) {
+                                         schedule::RowDtype dispatch_dtype) {
     schedule::InstanceIdentity identity;
     identity.instance_id = instance_id;
     identity.model_identity = model.identity();
     // int8 rows give the bits of bf16 rows, so they are of one class; fp8 rows round once more.
     identity.numeric_class = std::string(ops::name_of(numeric_class)) + "/r" +
                              std::to_string(ops::kKernelRevision) +
-                             (row_dtype == schedule::RowDtype::kFp8 ? "/fp8" : "/bf16");
+                             (dispatch_dtype == schedule::RowDtype::kFp8 ? "/fp8" : "/bf16");
     if (model.config().residual == model::ResidualType::kFp32) {
         identity.numeric_class += "/residual-fp32";
     }
     identity.router = router;
-    identity.row_dtype = row_dtype;
+    identity.row_dtype = dispatch_dtype;
     const model::QuantisationConfig& quantisation = model.config().quantisation;
     // Quantisation is a part of the class: "same bits" is promised within one only.
     if (quantisation != model::QuantisationConfig{}) {

@@ -24,8 +24,8 @@ namespace afd::daemon {
 
 // The form in which rows travel; nothing wanted: bf16.
 // Errors: kInvalidArgument: int8 for a model whose experts are not int8.
-Result<schedule::RowDtype> choose_row_dtype(std::optional<schedule::RowDtype> wanted,
-                                            const model::ModelConfig& model);
+Result<schedule::RowDtype> choose_dispatch_dtype(std::optional<schedule::RowDtype> wanted,
+                                                 const model::ModelConfig& model);
 
 // A row in an FFN window is as ops/fused_moe/sent_rows.h says, in an attention window `hidden` bf16
 // values, both rounded up to whole 512 bytes; with router = ffn a row of an attention window also
@@ -73,6 +73,6 @@ schedule::InstanceIdentity make_identity(uint64_t instance_id,
                                          const model::ModelFiles& model,
                                          ops::NumericClass numeric_class,
                                          schedule::RouterPlacement router,
-                                         schedule::RowDtype row_dtype);
+                                         schedule::RowDtype dispatch_dtype);
 
 }  // namespace afd::daemon

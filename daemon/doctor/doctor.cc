@@ -230,9 +230,10 @@ Finding examine_clock(const MachineFacts& facts) {
 Result<schedule::WindowLayout> layout_of(const Config& config,
                                          const CpuPlan& cpus,
                                          const model::ModelConfig& model) {
-    AFD_ASSIGN(const schedule::RowDtype row_dtype, choose_row_dtype(config.dispatch_dtype, model));
+    AFD_ASSIGN(const schedule::RowDtype dispatch_dtype,
+               choose_dispatch_dtype(config.dispatch_dtype, model));
     AFD_ASSIGN(const schedule::Geometry geometry,
-               make_geometry(model, instance_geometry(config, cpus, row_dtype)));
+               make_geometry(model, instance_geometry(config, cpus, dispatch_dtype)));
     return schedule::WindowLayout::compute(geometry);
 }
 

@@ -44,7 +44,7 @@ void set_two_phase(const Config& config, control::Welcome& welcome) {
 
 control::Geometry instance_geometry(const Config& config,
                                     const CpuPlan& cpus,
-                                    schedule::RowDtype row_dtype) {
+                                    schedule::RowDtype dispatch_dtype) {
     control::Geometry geometry;
     geometry.set_num_sessions(config.num_attention_workers());
     geometry.set_num_micro_batches(num_micro_batches(config, cpus));
@@ -52,7 +52,7 @@ control::Geometry instance_geometry(const Config& config,
     geometry.set_num_ffn_workers(config.num_ffn_workers());
     geometry.set_router(to_wire(config.router));
     geometry.set_shared_experts(to_wire(config.shared_experts));
-    geometry.set_row_dtype(to_wire(row_dtype));
+    geometry.set_row_dtype(to_wire(dispatch_dtype));
     geometry.set_row_checksums(config.row_checksums);
     return geometry;
 }

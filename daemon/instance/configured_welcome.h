@@ -15,7 +15,7 @@ namespace afd::daemon {
 // The dimensions of the instance; instance_geometry.h makes the segments' from them.
 control::Geometry instance_geometry(const Config& config,
                                     const CpuPlan& cpus,
-                                    schedule::RowDtype row_dtype);
+                                    schedule::RowDtype dispatch_dtype);
 
 // Sizes, times and policies; neither geometry nor model nor names of segments.
 control::Welcome configured_welcome(const Config& config, const CpuPlan& cpus);

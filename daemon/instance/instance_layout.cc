@@ -23,10 +23,10 @@ Result<> InstanceLayout::plan() {
     // Anew for each layout, so that a worker of an afdd that died cannot attach to the next one's
     // segments, nor one that a resize has ended to those of its successors.
     instance_id_ = draw_random();
-    AFD_ASSIGN(const schedule::RowDtype row_dtype,
-               choose_row_dtype(config_.dispatch_dtype, setup_.model().config()));
+    AFD_ASSIGN(const schedule::RowDtype dispatch_dtype,
+               choose_dispatch_dtype(config_.dispatch_dtype, setup_.model().config()));
     identity_ = make_identity(
-        instance_id_, setup_.model(), setup_.numeric_class(), config_.router, row_dtype);
+        instance_id_, setup_.model(), setup_.numeric_class(), config_.router, dispatch_dtype);
     segment_prefix_ = schedule::segment_prefix(config_.instance, instance_id_);
     return {};
 }
