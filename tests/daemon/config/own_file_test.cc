@@ -12,7 +12,7 @@
 namespace afd::daemon {
 namespace {
 
-Result<> take_all(const struct stat&) {
+Result<> accept_any(const struct stat&) {
     return {};
 }
 
@@ -42,7 +42,7 @@ TEST(OwnFile, ReadsWhatWasJudged) {
 
 TEST(OwnFile, ReadsNoMoreThanItMay) {
     const test::TemporaryDirectory directory;
-    const OwnFileRules rules = {.check = take_all, .unreadable = with_number};
+    const OwnFileRules rules = {.check = accept_any, .unreadable = with_number};
     const std::string path = directory.write("file", "12345678");
     EXPECT_EQ(read_own_file(path, 100, rules).value(), "12345678");
     EXPECT_EQ(read_own_file(path, 8, rules).value(), "12345678");
@@ -60,7 +60,7 @@ TEST(OwnFile, FailsAsItsCallerSaysIt) {
     EXPECT_EQ(read_own_file(directory.path() + "/none", 100, rules).error().message,
               fmt::format("errno {}", ENOENT));
     // A directory can be opened, and not read.
-    EXPECT_EQ(read_own_file(directory.path(), 100, {.check = take_all, .unreadable = with_number})
+    EXPECT_EQ(read_own_file(directory.path(), 100, {.check = accept_any, .unreadable = with_number})
                   .error()
                   .message,
               fmt::format("errno {}", EISDIR));
