@@ -80,10 +80,26 @@ inline std::string of_value(std::string_view text) {
     return std::string(text.substr(kConvert.size())) + ": is no value of this option";
 }
 
+// Of what nobody expects, which the library lists in reverse order: the first option, or else the
+// first word.
+inline std::string of_extras(std::string_view text) {
+    const Halves extras = split(text, " not expected: ");
+    if (!extras.is_split) return "";
+    std::string_view rest = extras.after;
+    std::string word;
+    while (!rest.empty()) {
+        word = rest.substr(0, rest.find(' '));
+        rest.remove_prefix(rest.size() > word.size() ? word.size() + 1 : rest.size());
+        if (word.starts_with("-")) return "unknown option " + word.substr(0, word.find('='));
+    }
+    return "unexpected argument '" + word + "'";
+}
+
 }  // namespace usage_error_parts
 
 // `text` of an error of CLI11 in our words; one that is not known here stays as it is.
 inline std::string usage_error(std::string_view text) {
+    if (std::string extra = usage_error_parts::of_extras(text); !extra.empty()) return extra;
     using usage_error_parts::Halves;
     using usage_error_parts::split;
     if (std::string count = usage_error_parts::of_count(text); !count.empty()) return count;

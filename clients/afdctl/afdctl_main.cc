@@ -35,6 +35,8 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* description) 
     CLI::App* command = app.add_subcommand(name, description);
     command->fallthrough();
     command->allow_extras();
+    // Instead of the program's, whose examples are of other commands.
+    command->footer("Also: --instance NAME or --socket PATH, and --json (afdctl --help)");
     return command;
 }
 

@@ -3,8 +3,10 @@
 // afdd: the supervisor and gateway of an instance. Exit codes: exit_codes.h.
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <ctime>
 #include <iostream>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,18 @@ std::string worker_directory() {
 ExitCode refuse(ExitCode code, const Error& why) {
     std::fprintf(stderr, "afdd: %s\n", why.message.c_str());
     return code;
+}
+
+// What was given and means nothing as the other options are.
+std::vector<std::string> unused_options(const ResolvedConfig& resolved) {
+    std::vector<std::string> unused;
+    if (!resolved.config.http.empty() || !resolved.config.join.empty()) return unused;
+    for (const auto& [name, origin] : resolved.origins) {
+        if (!name.starts_with("http_") || origin == "default") continue;
+        unused.push_back(
+            fmt::format("{} (from {}) has no effect without http = ADDRESS:PORT", name, origin));
+    }
+    return unused;
 }
 
 ExitCode print_checked(const ResolvedConfig& resolved) {
@@ -169,9 +184,10 @@ int run(int argc, char** argv) {
         return end_unmet(std::move(handover_socket), resolved.error());
     }
     const Config& config = resolved.value().config;
-    const std::vector<std::string> misspelt = misspelt_variables(line->sources.environment);
+    std::vector<std::string> remarks = misspelt_variables(line->sources.environment);
+    std::ranges::copy(unused_options(resolved.value()), std::back_inserter(remarks));
     if (line->check_config || line->doctor) {
-        for (const std::string& one : misspelt) std::fprintf(stderr, "afdd: %s\n", one.c_str());
+        for (const std::string& one : remarks) std::fprintf(stderr, "afdd: %s\n", one.c_str());
     }
     if (line->check_config) {
         return end_output(static_cast<int>(print_checked(resolved.value())));
@@ -184,7 +200,7 @@ int run(int argc, char** argv) {
     const char* none =
         line->sources.demo ? "none (--demo reads one only if it is named)" : "none was found";
     log::info("configuration file: {}", file.empty() ? none : file);
-    for (const std::string& one : misspelt) log::warn("{}", one);
+    for (const std::string& one : remarks) log::warn("{}", one);
     if (const auto done = require_descriptors(num_files_needed(config)); !done.ok()) {
         log::error("{}", done.error().message);
         return end_unmet(std::move(handover_socket), done.error());

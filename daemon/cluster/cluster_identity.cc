@@ -12,6 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <vector>
 
 #include "daemon/config/own_file.h"
 #include "proto/failure.h"
@@ -40,6 +43,20 @@ struct Files {
     std::string remedy;
 };
 
+// A host that was given files for one name and goes by another.
+std::string other_name(const std::string& directory, const std::string& name) {
+    std::error_code error;
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+        const std::filesystem::path& path = entry.path();
+        const std::string stem = path.stem().string();
+        const bool is_of_host = path.extension() == ".key" && stem != "ca" && stem != kLeaderName;
+        if (is_of_host && stem != name) names.push_back(stem);
+    }
+    if (names.size() != 1 || name == kLeaderName) return "";
+    return "; or name this host by its files: --host-name " + names.front();
+}
+
 // Where the key of the CA is, the command makes what is missing. Elsewhere it would make another
 // CA, whose certificates nobody takes; only a cluster that is not there yet has none.
 Files files_of(const std::string& directory, const std::string& name) {
@@ -57,7 +74,7 @@ Files files_of(const std::string& directory, const std::string& name) {
             command,
             makes_it ? "`" + command + "` makes it"
                      : "copy it from the directory DIR that has ca.key; there `" + command +
-                           "` makes it"};
+                           "` makes it" + other_name(directory, name)};
 }
 
 // What the library says about its last failure.

@@ -15,6 +15,7 @@
 namespace afd::test {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -35,6 +36,13 @@ TEST_F(Resize, WhatCannotBeIsRefusedAndChangesNothing) {
     ASSERT_FALSE(too_many.ok());
     EXPECT_EQ(too_many.error().code, Code::kInvalidArgument);
     EXPECT_THAT(too_many.error().message, HasSubstr("attention_workers"));
+    asked.set_attention_workers(1024);
+    const auto crowd = client.resize(asked, nullptr, kPatience);
+    ASSERT_FALSE(crowd.ok());
+    EXPECT_THAT(crowd.error().message,
+                AnyOf(HasSubstr("a resize starts at most 32 for each core"),
+                      HasSubstr("memory"),
+                      HasSubstr("open files")));
     const Outcome same = resize(1, 1);
     EXPECT_EQ(same.exit_status, 0);
     EXPECT_THAT(same.output, HasSubstr("1 attention and 1 ffn workers serve now; 0 requests"));

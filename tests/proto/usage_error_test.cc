@@ -25,6 +25,9 @@ TEST(UsageError, SaysInOurWordsWhatIsWrong) {
         {"--kv: bf17 not in {bf16,int8}", "--kv = bf17: must be one of bf16,int8"},
         {"Could not convert: --max-tokens = many",
          "--max-tokens = many: is no value of this option"},
+        {"The following arguments were not expected: int8 --expert", "unknown option --expert"},
+        {"The following argument was not expected: --delay=3", "unknown option --delay"},
+        {"The following argument was not expected: more", "unexpected argument 'more'"},
         {"--all excludes --worker", "--all and --worker exclude each other; give one of them"},
         {"--kv requires --reference", "--kv is for use with --reference; give both"},
     };

@@ -16,6 +16,7 @@ namespace afd::daemon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 std::string today(int64_t days) {
@@ -75,6 +76,11 @@ TEST(ClusterIdentity, WithoutTheKeyOfTheCaTheFileIsToBeCopied) {
                     HasSubstr("no such file; copy it from the directory DIR that has ca.key; there "
                               "`afdctl cluster init DIR"));
     }
+    // The files of one host, and it goes by another name.
+    const ClusterFiles files;
+    files.remove("ca.key");
+    EXPECT_THAT(files.load("vm").error().message,
+                EndsWith("makes it; or name this host by its files: --host-name node1"));
     const auto host = ClusterIdentity::load("/nonexistent", "node1");
     ASSERT_FALSE(host.ok());
     EXPECT_THAT(host.error().message, HasSubstr("copy it from the directory DIR"));

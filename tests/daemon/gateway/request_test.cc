@@ -480,6 +480,10 @@ TEST_F(RequestTest, ModelWithoutTokenizerTakesIdsOnly) {
 TEST_F(RequestTest, WithAWindowARequestMayBeLongerThanTheCache) {
     model_.context_length = 4096;
     EXPECT_EQ(TokenLimit(model_, 1024).tokens, 1024u);
+    EXPECT_THAT(shortened_context(4096, TokenLimit(model_, 1024)),
+                HasSubstr("a request may have 1024 tokens, prompt and answer together, of the "
+                          "model's context of 4096: kv_tokens"));
+    EXPECT_EQ(shortened_context(4096, TokenLimit(model_, 4096)), "");
     model_.window = 256;
     EXPECT_EQ(TokenLimit(model_, 1024).tokens, 4096u);
     EXPECT_STREQ(TokenLimit(model_, 1024).what, "the context length of the model");
