@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,22 +98,48 @@ class SchemaWriter {
             case Schema::Kind::kObject:
                 return object(schema, end);
             case Schema::Kind::kSpelled:
-                return choice(schema.texts,
-                              [&](const auto& text) { return program_.literal(text, end); });
+                return spelled(schema.texts, end);
             case Schema::Kind::kAnyOf:
-                return choice(schema.items,
-                              [&](uint32_t item) { return program_.call(rules_[item], end); });
+                return choice(schema.items, end);
         }
         return end;
     }
 
-    template <typename Choices, typename Write>
-    Node choice(const Choices& choices, const Write& write) {
-        Node node = write(choices[0]);
-        for (size_t i = 1; i < choices.size() && !program_.is_full(); ++i) {
-            node = program_.either(node, write(choices[i]));
+    Node choice(const std::vector<uint32_t>& items, Node end) {
+        Node node = program_.call(rules_[items[0]], end);
+        for (size_t i = 1; i < items.size() && !program_.is_full(); ++i) {
+            node = program_.either(node, program_.call(rules_[items[i]], end));
         }
         return node;
+    }
+
+    Node spelled(std::vector<std::string> texts, Node end) {
+        std::sort(texts.begin(), texts.end());
+        texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+        return behind(texts, 0, end);
+    }
+
+    // What follows the first `depth` bytes of `texts`, which have these in common; ascending, each
+    // once. What more they have in common is written once: each text by itself would be a way of
+    // its own.
+    Node behind(std::span<const std::string> texts, size_t depth, Node end) {
+        const std::string& first = texts.front();
+        const auto last_shared = std::ranges::mismatch(first, texts.back()).in1;
+        const auto shared = static_cast<size_t>(last_shared - first.begin());
+        size_t begin = 0;
+        std::optional<Node> any;
+        if (first.size() == shared) {
+            any = end;
+            begin = 1;
+        }
+        while (begin < texts.size()) {
+            size_t stop = begin + 1;
+            while (stop < texts.size() && texts[stop][shared] == texts[begin][shared]) ++stop;
+            const Node one = behind(texts.subspan(begin, stop - begin), shared, end);
+            any = any ? program_.either(*any, one) : one;
+            begin = stop;
+        }
+        return program_.literal(std::string_view(first).substr(depth, shared - depth), *any);
     }
 
     // Counted characters are written out one by one.

@@ -237,6 +237,45 @@ TEST(SchemaProgram, ReferencesAreNoNesting) {
     EXPECT_EQ(refusal(chain + "}}"), "");
 }
 
+// Goal: of values that begin alike, or of which one is the beginning of another, or that are named
+// twice, each may come and nothing between them. Oracle: the list.
+TEST(SchemaProgram, ValuesThatAreListedMayBeginAlike) {
+    const auto program = schema_program(
+                             R"({"enum": ["", "a", "ab", "abcd", "b", "ab", 1, 12, 1.5, -1, true,
+                                 {"a": 1}, [], "é", "è"]})")
+                             .value();
+    for (const char* text : {R"("")",
+                             R"("a")",
+                             R"("ab")",
+                             R"("abcd")",
+                             R"("b")",
+                             "1",
+                             "12",
+                             "1.5",
+                             "-1",
+                             "true",
+                             R"({"a":1})",
+                             "[]",
+                             R"("é")",
+                             R"("è")"}) {
+        EXPECT_TRUE(allows(program, text)) << text;
+    }
+    for (const char* text : {R"("abc")",
+                             R"("ba")",
+                             R"("a)",
+                             "123",
+                             "1.",
+                             "-",
+                             "-12",
+                             "tru",
+                             "{}",
+                             R"("e")",
+                             "",
+                             R"("bcd")"}) {
+        EXPECT_FALSE(allows(program, text)) << text;
+    }
+}
+
 // Goal: no way is offered that no text ends. Oracle: the schema, whose texts can be counted.
 TEST(SchemaProgram, EndlessWaysAreNotOffered) {
     const auto program = schema_program(
