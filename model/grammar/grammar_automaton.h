@@ -10,9 +10,15 @@
 // Bytes that no set of the program tells apart share a column of the table.
 //
 // A schema may have many ways at once, and a text many states: both have limits, so that a client
-// pays for its own schema only. A machine that is full still makes the steps that it made before;
-// who misses another takes the position of its text to an empty machine and goes on there as if
-// there were no limit. Only a step that does not fit an empty machine fails.
+// pays for its own schema only.
+//
+// In memory: a machine that is full still makes the steps that it made before; who misses another
+// takes the position of its text to an empty machine and goes on there as if there were no limit.
+// Only a step that does not fit an empty machine fails.
+//
+// In time: what a walk over many steps costs is counted as if each of them were made for the first
+// time, also where it was made before. So whether it is too much depends on where it begins and
+// which bytes it tries, and not on what other texts did.
 //
 // Allocates when it comes to a state for the first time. One thread at a time.
 
@@ -22,6 +28,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "model/grammar/byte_program.h"
@@ -36,11 +43,15 @@ class GrammarAutomaton {
     // Beyond one of these a step is missed. All of them together are at most about 31 MiB; what
     // kind() keeps beside them is at most about 12 MiB.
     static constexpr size_t kStatesMax = 16'384;
+    static constexpr size_t kStepsMax = size_t{1} << 21;   // Of all states; one for each class.
     static constexpr size_t kPlacesMax = size_t{1} << 18;  // Of all states together.
     static constexpr size_t kListsMax = size_t{1} << 17;   // Of calls.
-    static constexpr size_t kVisitsMax = 50'000;           // Instructions on the way to one state,
-    // and to all of them together: where each place takes some, their number is the limit.
-    static constexpr size_t kWorkMax = size_t{1} << 24;
+    // Beyond one of these a walk is too much: instructions on the way to one state; and those of
+    // all steps, with one for each step and for each 16 places that it looks at. That is about
+    // 10 ms of a core. Large schemas of ordinary use take less than a quarter of it: objects of 500
+    // members that may all be left out, 50 kinds of objects that begin alike.
+    static constexpr size_t kVisitsMax = 50'000;
+    static constexpr size_t kWalkWorkMax = 400'000;
     // Calls within each other: one for each object and list that is open, for the name or value
     // that it holds; within a string one more, for its next character; and one for the arguments of
     // a tool's call. A byte that would open one more is not allowed: where as many objects and
@@ -51,16 +62,23 @@ class GrammarAutomaton {
     explicit GrammarAutomaton(std::shared_ptr<const ByteProgram> program);
 
     State start() const { return start_; }
-    // The state after `byte`; kDead also where the step was missed.
+    // The state after `byte`; kDead also where the step was missed, or the walk is too much.
     State next(State state, uint8_t byte) {
-        const State known = steps_[state * num_classes_ + classes_[byte]];
-        return known == kUnknown ? step(state, classes_[byte]) : known;
+        const Step& known = steps_[state * num_classes_ + classes_[byte]];
+        return known.walk == walk_ ? known.after : step(state, classes_[byte]);
     }
     // Whether the text may end here.
     bool may_end(State state) const { return states_[state].may_end; }
     // How many characters of plain text (VocabularyTrie::is_plain_text) may come from `state` on,
     // whichever they are; kPlainCharactersMax: as many, or more. None: that depends on which.
+    // Begins a walk, of which this is the first work.
     std::optional<size_t> num_plain_characters(State state);
+
+    // Each step counts once in a walk.
+    void begin_walk();
+    size_t walk_work() const { return walk_work_; }
+    // What next() and num_plain_characters() say then may be too little.
+    bool is_walk_too_much() const { return walk_work_ > kWalkWorkMax; }
 
     // The same number only for states that no text of ByteProgram::kShortBytes tells apart. None:
     // the program has no nodes that are alike, so it would be another for each state.
@@ -69,14 +87,17 @@ class GrammarAutomaton {
 
     // Whether half of a limit is used up.
     bool is_half_full() const {
-        return states_.size() > kStatesMax / 2 || num_places_ > kPlacesMax / 2 ||
-               calls_.size() > kListsMax / 2 || num_visits_ > kWorkMax / 2;
+        return states_.size() > kStatesMax / 2 || steps_.size() > kStepsMax / 2 ||
+               num_places_ > kPlacesMax / 2 || calls_.size() > kListsMax / 2;
     }
 
     // Whether next() or num_plain_characters() met a limit since forgive(): what they said then may
-    // be too little. Nothing of that is kept.
+    // be too little. Nothing of that is kept. Begins a walk.
     bool has_missed() const { return has_missed_; }
-    void forgive() { has_missed_ = false; }
+    void forgive() {
+        has_missed_ = false;
+        begin_walk();
+    }
 
     // A state for other machines of the same program.
     struct Position;
@@ -85,6 +106,8 @@ class GrammarAutomaton {
     State adopt(const Position& position);
 
     size_t num_states() const { return states_.size(); }
+    // Instructions on the way to all states, and to those that were missed.
+    size_t num_visits() const { return num_visits_; }
     // Of all that it has allocated, about.
     size_t num_bytes() const;
 
@@ -109,16 +132,52 @@ class GrammarAutomaton {
         bool may_end = false;
         auto operator<=>(const Places&) const = default;
     };
+    struct Step {
+        static constexpr uint16_t kNew = UINT16_MAX;
+        uint32_t work = 0;
+        uint16_t after = kNew;  // A state.
+        uint16_t walk = 0;      // That took it last, so it is not new; 0: none.
+    };
+    static_assert(sizeof(Step) == 8 && kStatesMax <= Step::kNew);
+    // Where every character of plain text leads; kMixed: not all to one state.
+    struct Plain {
+        State after = kUnknown;
+        uint32_t work = 0;
+    };
+    // A set of places that is cheap to empty.
+    class PlaceSet {
+      public:
+        // False: it was there.
+        bool insert(Place place);
+        void clear();
+        size_t size() const { return used_.size(); }
+        size_t num_bytes() const {
+            return slots_.size() * sizeof(uint64_t) + used_.capacity() * sizeof(size_t);
+        }
+
+      private:
+        static constexpr uint64_t kFree = UINT64_MAX;  // There is no such place.
+        size_t slot_of(uint64_t key) const;
+
+        std::vector<uint64_t> slots_;  // A power of two, at most half of them used.
+        std::vector<size_t> used_;
+    };
+    struct CallHash {
+        size_t operator()(const Call& call) const;
+    };
+    static size_t hash_of(const Places& places);
 
     void find_classes();
+    // Of the walk for the first time, or of all.
     State step(State state, uint8_t byte_class);
-    // Follows `open` to all places that read a byte.
-    Places closure(std::vector<Place> open);
+    State make_step(State state, uint8_t byte_class);
+    // Follows open_ to all places that read a byte.
+    Places closure();
     Calls call(ByteProgram::Node back, Calls outer);
     State keep(Places places);
     Calls like(Calls calls);
-    // Where every character of plain text leads; kMixed: not all to one state.
-    State after_plain(State state);
+    // Begins a walk where that is not known.
+    Plain after_plain(State state);
     // Whether every character that begins with one of these bytes leads from `state` to `wanted`.
     struct Form;
     bool all_lead_to(State wanted, State state, const Form& form);
@@ -130,11 +189,11 @@ class GrammarAutomaton {
     size_t num_classes_ = 0;
 
     std::vector<Call> calls_;
-    std::map<Call, Calls> call_index_;
+    std::unordered_map<Call, Calls, CallHash> call_index_;
     std::vector<Places> states_;
-    std::map<Places, State> state_index_;
-    std::vector<State> steps_;        // [state][class]
-    std::vector<State> after_plain_;  // By state.
+    std::unordered_multimap<size_t, State> state_index_;  // By the hash of its places.
+    std::vector<Step> steps_;                             // [state][class]
+    std::vector<Plain> after_plain_;                      // By state.
     // Places of nodes that stand for all that are like them, and lists of such calls, apart from
     // the lists of states: what fits a machine does not depend on who asked for kinds.
     std::map<Places, Kind> kinds_;
@@ -143,7 +202,13 @@ class GrammarAutomaton {
     size_t num_kind_places_ = 0;
     size_t num_places_ = 0;
     size_t num_visits_ = 0;
+    uint16_t walk_ = 1;
+    size_t walk_work_ = 0;
     bool has_missed_ = false;
+    // Of closure().
+    std::vector<Place> open_;
+    std::vector<Place> reading_;
+    PlaceSet seen_;
     State start_ = kDead;
 };
 

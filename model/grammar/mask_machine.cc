@@ -50,25 +50,33 @@ std::optional<TokenMask> MaskMachine::mask(State state) {
     return TokenMask{words_of(known->second), mask_sizes_[known->second]};
 }
 
-// Of two states of a kind the walks take the same room, long tokens aside. So as long as half of a
-// machine is free behind both, the walk that is saved would have fitted an empty one: what may come
+// Of two states of a kind the walks take the same room and work, long tokens aside. So as long as
+// half of a machine is free behind both, the walk that is saved would have fitted an empty one, and
+// as long as both are half of what a walk may be, it would not have been too much: what may come
 // does not depend on who came first.
 std::optional<size_t> MaskMachine::make(State state) {
     const std::optional<GrammarAutomaton::Kind> kind = automaton_.kind(state);
     if (kind) {
         const auto known = kind_masks_.find(*kind);
         if (known != kind_masks_.end()) {
-            fill_like(state, known->second);
-            if (!automaton_.has_missed() && !automaton_.is_half_full()) return keep();
+            constexpr size_t kHalf = GrammarAutomaton::kWalkWorkMax / 2;
+            fill_like(state, known->second.index);
+            const bool is_half_work =
+                known->second.work <= kHalf && automaton_.walk_work() <= kHalf;
+            if (!automaton_.has_missed() && !automaton_.is_half_full() && is_half_work) {
+                return keep();
+            }
             automaton_.forgive();
         }
     }
     fill(state);
     if (automaton_.has_missed()) return std::nullopt;
+    const bool is_too_much = automaton_.is_walk_too_much();
+    if (is_too_much) std::fill(scratch_.begin(), scratch_.end(), 0);
     const std::optional<size_t> index = keep();
     if (!index) return std::nullopt;
     ++num_walks_;
-    if (kind) kind_masks_.emplace(*kind, *index);
+    if (kind && !is_too_much) kind_masks_.emplace(*kind, KindMask{*index, automaton_.walk_work()});
     return index;
 }
 
@@ -137,6 +145,11 @@ size_t MaskMachine::num_masks() {
     return masks_.size();
 }
 
+size_t MaskMachine::num_visits() {
+    const std::lock_guard lock(mutex_);
+    return automaton_.num_visits();
+}
+
 void MaskMachine::fill(State state) {
     const std::optional<size_t> num_plain = automaton_.num_plain_characters(state);
     std::fill(scratch_.begin(), scratch_.end(), 0);
@@ -146,6 +159,7 @@ void MaskMachine::fill(State state) {
 }
 
 void MaskMachine::fill_like(State state, size_t index) {
+    automaton_.begin_walk();
     std::ranges::copy(words_of(index), scratch_.begin());
     path_[0] = state;
     size_t num_alive = 0;  // Bytes of the token before that may come.
@@ -207,6 +221,7 @@ void MaskMachine::fill_from_trie(State state, bool has_plain_text) {
         const State after = automaton_.next(path_[node.depth - 1], node.byte);
         path_[node.depth] = after;
         if (after == GrammarAutomaton::kDead) {
+            if (automaton_.is_walk_too_much()) return;
             i = node.skip;
             continue;
         }

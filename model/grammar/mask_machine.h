@@ -15,6 +15,11 @@
 // Nothing is given up as long as the machine lives, so masks stay where they are. What does not fit
 // its limits is missed: SharedGrammar says what comes then.
 //
+// A mask whose walk is more work than GrammarAutomaton::kWalkWorkMax is empty, in every machine:
+// what a step was found to cost counts for who finds it known as for who came first. So a mask
+// takes about 10 ms of a core at most, as much again where another machine had no room for it, and
+// a text ends where it would take more.
+//
 // Allocates when it comes to a state for the first time. Any thread: a lock is held meanwhile, by a
 // walk of the trie for longest.
 
@@ -53,7 +58,8 @@ class MaskMachine {
                 size_t mask_bytes_max);
 
     State start() const { return start_; }
-    // Valid as long as the machine. None: missed.
+    // Valid as long as the machine. Of no tokens: nothing may come, or it is too much work to say
+    // what. None: missed.
     std::optional<TokenMask> mask(State state);
     // The state behind `bytes`; kDead: they may not come. None: missed.
     std::optional<State> after(State state, std::string_view bytes);
@@ -68,11 +74,13 @@ class MaskMachine {
     // Walks over the vocabulary, and the different masks that came of them.
     size_t num_walks();
     size_t num_masks();
+    // GrammarAutomaton::num_visits().
+    size_t num_visits();
 
   private:
     // The index of the mask of a state that has none. None: missed.
     std::optional<size_t> make(State state);
-    // Makes scratch_ the mask of `state`, or one of its kind of it.
+    // Makes scratch_ the mask of `state`, or one of its kind of it. Each is a walk.
     void fill(State state);
     void fill_like(State state, size_t index);
     void fill_ends(State state);
@@ -96,7 +104,11 @@ class MaskMachine {
     std::vector<size_t> mask_sizes_;                      // Tokens that may come.
     std::unordered_multimap<size_t, size_t> mask_index_;  // By what is in it.
     std::unordered_map<State, size_t> state_masks_;
-    std::unordered_map<GrammarAutomaton::Kind, size_t> kind_masks_;
+    struct KindMask {
+        size_t index = 0;
+        size_t work = 0;  // Of the walk.
+    };
+    std::unordered_map<GrammarAutomaton::Kind, KindMask> kind_masks_;
     size_t num_walks_ = 0;
 };
 

@@ -8,7 +8,8 @@
 // is shared by now, or an empty one, which is shared from then on. The old one ends with the last
 // text that is at it. Whether something fits is settled in an empty machine in the end, which no
 // other text has used: so what may come depends on the grammar and the text alone (promise 1),
-// and a text that needs much costs the others nothing but masks that they compute again.
+// and a text that needs much costs the others nothing but masks that they compute again, and the
+// time that a mask may take (mask_machine.h).
 //
 // Any thread.
 

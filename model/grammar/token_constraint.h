@@ -5,8 +5,8 @@
 //
 // A token may come if the text with its bytes can still become one that the grammar allows, in
 // whatever tokens; an end token may come where the text may end. There is always one that may come
-// unless the vocabulary lacks a byte, the schema nests too deep, or one step of the grammar's
-// machine goes beyond its limits.
+// unless the vocabulary lacks a byte, the schema nests too deep, or the mask goes beyond the limits
+// of an empty machine or is too much work (grammar_automaton.h).
 //
 // It is a place in a SharedGrammar, which knows the masks of the places where any text was before.
 // What it says depends on the grammar and the tokens so far only, so a request that is replayed has

@@ -10,11 +10,14 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "model/grammar/grammar_cache.h"
+#include "model/grammar/json_rules.h"
 #include "model/grammar/schema_program.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
@@ -207,6 +210,121 @@ TEST(SharedGrammar, GivesTheSameMasksWhereItHasRoomForFew) {
             }
         }
         EXPECT_GT(num_drawn, 100U);
+    }
+}
+
+// Many ways at once, of which each goes on in many. At most 23 KB.
+std::string schema_of_many_ways(size_t num_lists, size_t num_inner) {
+    const auto repeated = [](const std::string& text, size_t count) {
+        std::string all = text;
+        for (size_t i = 1; i < count; ++i) all += "," + text;
+        return all;
+    };
+    return R"({"anyOf": [)" +
+           repeated(R"({"type":"array","items":{"$ref":"#/$defs/x"}})", num_lists) +
+           R"(], "$defs": {"x": {"anyOf": [)" + repeated(R"({"$ref":"#/$defs/o"})", num_inner) +
+           R"(]}, "o": {"type": "array", "items": {"$ref": "#/$defs/x"}}}})";
+}
+
+// The pieces of lists and blanks of one to three bytes, besides those of every vocabulary.
+std::vector<std::string> vocabulary_of_lists() {
+    std::vector<std::string> tokens = small_vocabulary();
+    for (const char a : std::string_view("[], \n\t")) {
+        for (const char b : std::string_view("[], \n\t")) {
+            tokens.push_back({a, b});
+            for (const char c : std::string_view("[], \n\t")) tokens.push_back({a, b, c});
+        }
+    }
+    return tokens;
+}
+
+// Goal: a mask takes a bounded number of instructions, whatever the schema; where that is too few,
+// the text ends, and so it does where other texts have made all steps of the mask before. Method: a
+// machine that knows the steps of every token. Oracle: a machine that nobody else uses, and that
+// the known mask took no instruction more.
+TEST(SharedGrammar, EndsATextWhoseMaskIsTooMuchWorkWhoeverCameBefore) {
+    constexpr size_t kMost = GrammarAutomaton::kWalkWorkMax + GrammarAutomaton::kVisitsMax;
+    const std::vector<std::string> tokens = vocabulary_of_lists();
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    for (const auto& [num_lists, num_inner, ends] :
+         {std::tuple(500, 20, true), std::tuple(100, 100, true), std::tuple(40, 5, false)}) {
+        const auto program = schema_program(schema_of_many_ways(num_lists, num_inner)).value();
+        MaskMachine known(program, vocabulary, {0}, MaskMachine::kMaskBytesMax);
+        MaskMachine::State state = known.start();
+        bool has_ended = false;
+        for (size_t depth = 0; depth < 5 && !has_ended; ++depth) {
+            for (const std::string& token : tokens) ASSERT_TRUE(known.after(state, token));
+            const size_t num_visits = known.num_visits();
+            const auto known_mask = known.mask(state);
+            ASSERT_TRUE(known_mask);
+            EXPECT_EQ(known.num_visits(), num_visits);
+            MaskMachine empty(program, vocabulary, {0}, MaskMachine::kMaskBytesMax);
+            const auto mask = empty.mask(empty.adopt(known.position(state)).value());
+            ASSERT_TRUE(mask);
+            EXPECT_LE(empty.num_visits(), kMost);
+            EXPECT_TRUE(std::ranges::equal(mask->words, known_mask->words)) << depth;
+            EXPECT_EQ(mask->num_tokens, known_mask->num_tokens);
+            has_ended = mask->num_tokens == 0;
+            state = known.after(state, "[").value();
+        }
+        EXPECT_EQ(has_ended, ends) << num_lists << " x " << num_inner;
+    }
+}
+
+// Goal: schemas that are large without many ways at once have all of their masks. Method: random
+// texts over a vocabulary with long tokens, and with every indentation. Oracle: a quarter of what a
+// mask may take.
+TEST(SharedGrammar, LargeSchemasAreFarFromTooMuchWork) {
+    std::vector<std::string> tokens = vocabulary_with_long_tokens();
+    for (int i = 1; i <= JsonRules::kIndentMax; ++i) {
+        for (const char blank : {' ', '\t'}) tokens.push_back("\n" + std::string(i, blank));
+    }
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    const auto listed = [](size_t count, const auto& text_of) {
+        std::string all = text_of(0);
+        for (size_t i = 1; i < count; ++i) all += "," + text_of(i);
+        return all;
+    };
+    const auto word = [](size_t i) { return "\"" + std::to_string(i * 7919 % 10007) + "word\""; };
+    const auto member = [&](size_t i) {
+        return word(i) + (i % 2 == 0 ? R"(:{"type":"string"})" : R"(:{"type":"integer"})");
+    };
+    const auto node = [&](size_t i) {
+        return R"({"type":"object","properties":{"type":{"const":)" + word(i) +
+               R"(},"inner":{"type":"array","items":{"$ref":"#"}}},"required":["type"]})";
+    };
+    for (const std::string& schema : {
+             R"({"type":"array","items":{"enum":[)" + listed(3000, word) + "]}}",
+             R"({"type":"object","properties":{)" + listed(300, member) + "}}",
+             R"({"properties":{)" + listed(100, member) + R"(},"additionalProperties":true})",
+             R"({"anyOf":[)" + listed(60, node) + "]}",
+             std::string(R"({"type":"array","minItems":3,"maxItems":3000,"items":{"anyOf":[
+                 {"type":"string","maxLength":5000},{"type":"object"},{"type":"integer"}]}})"),
+         }) {
+        const auto grammar = std::make_shared<SharedGrammar>(
+            schema_program(schema).value(), vocabulary, std::vector<uint32_t>{0});
+        std::mt19937 random(3);
+        for (int i = 0; i < 3; ++i) {
+            SharedGrammar::Place place = grammar->start();
+            std::string text;
+            for (int n = 0; n < 30; ++n) {
+                const size_t num_visits = place.machine->num_visits();
+                const auto mask = place.machine->mask(place.state);
+                ASSERT_TRUE(mask) << schema.substr(0, 60);
+                ASSERT_GT(mask->num_tokens, 0U) << schema.substr(0, 60);
+                EXPECT_LT(place.machine->num_visits() - num_visits,
+                          GrammarAutomaton::kWalkWorkMax / 4)
+                    << schema.substr(0, 60) << " at " << text;
+                std::vector<uint32_t> choices;
+                for (uint32_t id = 1; id < tokens.size(); ++id) {
+                    if (TokenConstraint::is_set(mask->words, id)) choices.push_back(id);
+                }
+                if (choices.empty()) break;
+                const std::string& token = tokens[choices[random() % choices.size()]];
+                place.state = place.machine->after(place.state, token).value();
+                text += token;
+            }
+        }
     }
 }
 

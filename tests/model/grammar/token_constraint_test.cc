@@ -40,6 +40,42 @@ TEST(GrammarAutomaton, KnowsHowManyPlainCharactersMayCome) {
     EXPECT_EQ(count(R"({"type": "string"})", "\""), VocabularyTrie::kPlainCharactersMax);
     EXPECT_EQ(count(R"({"enum": ["ab"]})", "\""), std::nullopt);
     EXPECT_EQ(count(R"({"type": "string"})", "\"\xe6"), 0U) << "within a character";
+    EXPECT_EQ(count(R"({"type": "string"})", "x"), 0U) << "nothing may come";
+}
+
+// Goal: what a walk costs does not depend on what was walked before. Method: one byte after the
+// other, again and in reverse, and when the numbers of the walks have begun anew. Oracle: another
+// machine; a step that is taken twice costs nothing more.
+TEST(GrammarAutomaton, AWalkCostsTheSameForWhoComesLater) {
+    const auto program = schema_program(kPerson).value();
+    const auto work_of = [](GrammarAutomaton& automaton, std::string_view text) {
+        automaton.begin_walk();
+        GrammarAutomaton::State state = automaton.start();
+        for (const char c : text) state = automaton.next(state, static_cast<uint8_t>(c));
+        automaton.next(automaton.start(), '{');
+        return automaton.walk_work();
+    };
+    GrammarAutomaton known(program);
+    constexpr std::string_view kText = R"({"name": "ab", "age": 12})";
+    size_t work_before = 0;
+    for (size_t length = 1; length <= kText.size(); ++length) {
+        GrammarAutomaton empty(program);
+        const size_t work = work_of(known, kText.substr(0, length));
+        EXPECT_EQ(work, work_of(empty, kText.substr(0, length)));
+        EXPECT_GT(work, work_before);
+        work_before = work;
+    }
+    GrammarAutomaton::State state = known.start();
+    for (const char c : std::string_view("{\"name\": \"")) {
+        state = known.next(state, static_cast<uint8_t>(c));
+    }
+    known.num_plain_characters(state);
+    const size_t plain_work = known.walk_work();
+    known.num_plain_characters(state);
+    EXPECT_EQ(known.walk_work(), plain_work);
+    EXPECT_GT(plain_work, 0U);
+    for (int i = 0; i < 65'600; ++i) known.begin_walk();
+    EXPECT_EQ(work_of(known, kText), work_before);
 }
 
 // Goal: a schema of many letters costs what its text does. Method: letters whose second bytes are
