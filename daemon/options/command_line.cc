@@ -99,7 +99,7 @@ std::optional<CommandLine> parse_command_line(int argc,
     app.add_flag("--json", line.json);
     std::map<std::string, std::string> values;
     for (const ConfigOption& option : config_options()) {
-        app.add_option(flag_name(option.name), values[option.name]);
+        app.add_option(flag_name(option.name), values[option.name])->type_name("");
     }
     try {
         app.parse(argc, argv);

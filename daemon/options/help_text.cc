@@ -17,10 +17,10 @@ constexpr size_t kWidth = 80;
 constexpr size_t kIndent = 28;
 
 constexpr const char* kStart =
-    "afdd serves a mixture-of-experts model with attention and FFN workers of their own.\n"
+    "afdd serves a mixture-of-experts model with attention workers and FFN workers.\n"
     "\n"
     "Usage: afdd [OPTIONS]\n"
-    "  afdd --demo                          try it: the built-in model, as instance 'demo'\n"
+    "  afdd --demo                          try it, with the built-in model\n"
     "  afdd --model DIR --attention-workers 4 --ffn-workers 2 --http 127.0.0.1:8000\n"
     "  afdd --config afd.toml --log-level debug\n"
     "  AFD_MODEL=DIR afdd --check-config    every value and where it comes from\n";
@@ -65,10 +65,7 @@ constexpr std::string_view kOften[] = {
     "ffn_workers",
     "cluster_listen",
     "join",
-    "attention_hosts",
-    "ffn_hosts",
     "kv_tokens",
-    "max_sequences",
     "attention_threads",
     "ffn_threads",
     "numeric_class",
@@ -78,25 +75,25 @@ constexpr std::string_view kOften[] = {
     "log_level",
 };
 
-// `usage` in the left column, `text` wrapped in the right one.
-std::string entry(const std::string& usage, std::string_view text) {
+// `usage` in the left column, `text` wrapped in the right one, which begins at `indent`.
+std::string entry(const std::string& usage, std::string_view text, size_t indent = kIndent) {
     std::string lines = "  " + usage;
     size_t column = lines.size();
     const auto new_line = [&] {
-        lines += "\n" + std::string(kIndent, ' ');
-        column = kIndent;
+        lines += "\n" + std::string(indent, ' ');
+        column = indent;
     };
-    if (column + 2 > kIndent) {
+    if (column + 2 > indent) {
         new_line();
     } else {
-        lines.append(kIndent - column, ' ');
-        column = kIndent;
+        lines.append(indent - column, ' ');
+        column = indent;
     }
     while (!text.empty()) {
         const std::string_view word = text.substr(0, text.find(' '));
         text.remove_prefix(std::min(text.size(), word.size() + 1));
-        if (column > kIndent && column + 1 + word.size() > kWidth) new_line();
-        if (column > kIndent) {
+        if (column > indent && column + 1 + word.size() > kWidth) new_line();
+        if (column > indent) {
             lines += ' ';
             ++column;
         }
@@ -149,7 +146,7 @@ std::string all_topics() {
 std::string exit_codes() {
     std::string text = "\nExit codes:\n";
     for (const ExitCodeText& code : kExitCodes) {
-        text += fmt::format("  {}  {}\n", static_cast<int>(code.code), code.text);
+        text += entry(std::to_string(static_cast<int>(code.code)), code.text, 5);
     }
     return text;
 }
