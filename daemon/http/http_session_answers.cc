@@ -2,6 +2,9 @@
 //
 // What HttpSession answers, and with whose help; the connection is in http_session.cc.
 
+#include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "daemon/http/answer/health_answers.h"
@@ -16,6 +19,19 @@
 #include "proto/typed_number.h"
 
 namespace afd::daemon {
+
+namespace {
+
+// Whether reading it may take longer than a turn of the loop has: it is long, or has a schema, or
+// may hide the word for one behind escapes.
+bool takes_long(std::string_view body) {
+    if (body.size() > TextThread::kShortBytesMax) return true;
+    return std::ranges::any_of(
+        std::array{"response_format", "tool_choice", "\\u"},
+        [&](const char* word) { return body.find(word) != std::string_view::npos; });
+}
+
+}  // namespace
 
 void HttpSession::handle(HttpRequest request) {
     const std::optional<Route> route = find_route(request.path);
@@ -97,7 +113,7 @@ void HttpSession::respond_with_status(Endpoint endpoint, std::string_view accept
 template <typename Asked>
 void HttpSession::read_body(HttpRequest& request,
                             Asked (*reader)(std::string_view, const ApiModel&)) {
-    if (services_->texts == nullptr || request.body.size() <= TextThread::kShortBytesMax) {
+    if (services_->texts == nullptr || !takes_long(request.body)) {
         take(reader(request.body, services_->model));
         return;
     }

@@ -363,6 +363,7 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
         note_strict_tools(fields, call.ignored);
     }
     read_output(model, conversation.thinking.value_or(true), call, wish);
+    if (auto error = judge_response_format(wish.sampling())) return *std::move(error);
     return call;
 }
 
@@ -390,6 +391,7 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
     const bool adds_special = fields.boolean("add_special_tokens").value_or(true);
     finish(fields, call);
     if (fields.error()) return *fields.error();
+    if (auto error = judge_response_format(base.sampling())) return *std::move(error);
     for (client::Generate& prompt : call.prompts) {
         if (call.has_echo) {
             call.echoes.push_back(echo_of(prompt, adds_special, base.keep_special_tokens(), model));

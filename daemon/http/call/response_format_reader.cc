@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "model/grammar/response_program.h"
 #include "model/grammar/schema_reader.h"
 #include "model/json/ordered_json.h"
 
@@ -91,6 +92,16 @@ void read_response_format(FieldReader& fields,
     }
     if (format.error()) fields.fail(*format.error());
     fields.add_unknown(format);
+}
+
+std::optional<ApiError> judge_response_format(const SamplingSettings& sampling) {
+    if (!sampling.has_response_format()) return std::nullopt;
+    const auto program = model::response_program(sampling.response_format());
+    if (program.ok()) return std::nullopt;
+    client::Error error;
+    error.set_code(static_cast<uint32_t>(program.error().code));
+    error.set_message(program.error().message);
+    return api_error(error);
 }
 
 }  // namespace afd::daemon

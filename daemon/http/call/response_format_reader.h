@@ -3,6 +3,7 @@
 
 // `response_format` in the body of a completion, of text or a chat.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,9 +13,9 @@
 
 namespace afd::daemon {
 
-// What is wrong with its form is in `fields`; the schema itself is the gateway's to judge. `body`:
-// what `fields` was parsed from, with the members of the schema in their order, which is that of
-// the answer. `ignored`: gets the places in the schema that the answer is not held to.
+// What is wrong with its form is in `fields`; the schema itself is for judge_response_format().
+// `body`: what `fields` was parsed from, with the members of the schema in their order, which is
+// that of the answer. `ignored`: gets the places in the schema that the answer is not held to.
 void read_response_format(FieldReader& fields,
                           std::string_view body,
                           SamplingSettings& sampling,
@@ -24,5 +25,9 @@ void read_response_format(FieldReader& fields,
 void note_ignored(const std::string& schema,
                   const std::string& path,
                   std::vector<std::string>& ignored);
+
+// Why an answer of the format that was read cannot be, in the gateway's words. Nothing: it can, or
+// none was asked for. Judged where the body is read, because the gateway has the loop's time only.
+std::optional<ApiError> judge_response_format(const SamplingSettings& sampling);
 
 }  // namespace afd::daemon
