@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <iterator>
+#include <thread>
 
 #include "tests/faults/resize_fixture.h"
 #include "tests/faults/steady_load.h"
@@ -200,13 +201,16 @@ TEST(ResizeOfAnInstance, ThatIsNotForItSaysSo) {
     EXPECT_THAT(larger.error().message, HasSubstr("with --stop-first those end before"));
     EXPECT_EQ(large.stop(), 0);
 
-    // Windows of 130 GiB and more; the old ones are not ended before there are others.
-    Instance wide({"--attention-workers", "1", "--micro-batch-size", "4096"});
+    // Windows of 40 GiB and more; the old ones are not ended before there are others.
+    Instance wide(
+        {"--attention-workers", "1", "--micro-batch-size", "4096", "--micro-batches", "16"});
     wide.wait_ready();
     const std::vector<std::string> segments = wide.segments();
     const std::vector<pid_t> before = wide.worker_pids("ffn");
     asked.set_ffn_workers(16);
-    asked.set_attention_workers(800);
+    // No more than a resize starts.
+    const unsigned num_cores = std::thread::hardware_concurrency();
+    asked.set_attention_workers(num_cores > 1 ? 48 : 16);
     asked.set_stop_first(true);
     const auto wider = wide.connect().resize(asked, nullptr, kPatience);
     ASSERT_FALSE(wider.ok());
