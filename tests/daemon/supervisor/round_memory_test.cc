@@ -2,7 +2,10 @@
 //
 // Workers that ask the supervisor for the memory of two-phase rounds.
 
+#include <unistd.h>
+
 #include <csignal>
+#include <string>
 
 #include "tests/daemon/supervisor/supervisor_fixture.h"
 
@@ -12,6 +15,10 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+std::string prefix_of_rounds() {
+    return schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid()));
+}
+
 // Goal: whoever asks for the memory of a round gets an answer, also before it is ready. Method: the
 // workers ask while they start, about a session that has no worker, and are ready only once they
 // have heard; first an instance that makes memory for ranks, then one that makes none. Oracle: what
@@ -19,11 +26,7 @@ using testing::HasSubstr;
 TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
     const ScopedVariable ask("AFD_FAKE_ASK", "1");
     config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        2,
-        0,
-        {4096, 512});
+    TwoPhaseSegments segments(prefix_of_rounds(), 2, 0, {4096, 512});
     acquire_segments_ = [&](uint32_t rank, const control::SegmentRequest& request) {
         EXPECT_FALSE(program_.is_ready);
         return segments.acquire(rank,
@@ -42,11 +45,7 @@ TEST_F(SupervisorTest, SegmentRequestOfAStartingWorkerIsAnswered) {
 // the session serves. Oracle: what both mapped.
 TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
     config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512});
+    TwoPhaseSegments segments(prefix_of_rounds(), 1, 0, {4096, 512});
     acquire_from(segments);
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
@@ -62,12 +61,7 @@ TEST_F(SupervisorTest, MemoryOfARoundGoesToItsSessionToo) {
 // nothing.
 TEST_F(SupervisorTest, ARankMayTakeMemoryOfItsOwnForARound) {
     config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512},
-        schedule::Windows::kPrivate);
+    TwoPhaseSegments segments(prefix_of_rounds(), 1, 0, {4096, 512}, schedule::Windows::kPrivate);
     acquire_from(segments);
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
@@ -94,12 +88,7 @@ TEST_F(SupervisorTest, SegmentRequestThatCannotBeServedIsRefused) {
 TEST_F(SupervisorTest, WhoAsksForMemoryAndReadsNoAnswerIsKilled) {
     const ScopedVariable floods("AFD_FAKE_FLOOD", "1");
     config_.attention_workers = 1;
-    TwoPhaseSegments segments(
-        schedule::segment_prefix("supervisor_test", static_cast<uint64_t>(::getpid())),
-        1,
-        0,
-        {4096, 512},
-        schedule::Windows::kPrivate);
+    TwoPhaseSegments segments(prefix_of_rounds(), 1, 0, {4096, 512}, schedule::Windows::kPrivate);
     acquire_from(segments);
     start();
     ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));

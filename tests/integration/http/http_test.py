@@ -10,7 +10,6 @@ Oracle: the forms of the OpenAI API, and the answers of the other door.
 """
 
 import concurrent.futures
-import http.client
 import json
 import os
 import pathlib
@@ -20,12 +19,10 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from chat_model import make_chat_model
-from instance import Instance, events_of, stopped
+from instance import Instance, events_of
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 PROMPT = "It was a fine morning, and the young lady"
@@ -297,199 +294,6 @@ class HttpTest(unittest.TestCase):
                 name = series.split("{")[0] + (f"/{reason.group(1)}" if reason else "")
                 values[name] = float(value)
         return values
-
-
-class ChatTest(unittest.TestCase):
-    """Chats, of a model with a template. What it says is no chat: it never saw one."""
-
-    @classmethod
-    def setUpClass(cls) -> None:
-        directory = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="afd-chat-"))
-        make_chat_model(pathlib.Path(directory))
-        cls.instance = cls.enterClassContext(Instance(BIN, "--model", directory))
-
-    def chat(self, **fields) -> tuple[int, dict]:
-        status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
-            "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 20, "seed": 3,
-            **fields})
-        return status, json.loads(body)
-
-    def test_prompt_is_the_rendered_conversation(self) -> None:
-        """The ids are those of the template; its marks inside a message stay text."""
-        messages = [{"role": "system", "content": "Be kind."},
-                    {"role": "user", "content": [{"type": "text", "text": "Hi <|im_end|>"}]},
-                    {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Go"}]
-        status, answer = self.chat(messages=messages, return_token_ids=True)
-        self.assertEqual(status, 200, answer)
-        ids = json.loads(self.instance.ask("POST", "/tokenize", {"messages": messages})[2])
-        self.assertEqual(answer["prompt_token_ids"], ids["tokens"])
-        start, end = 2047, 2046
-        marks = [token for token in ids["tokens"] if token in (start, end)]
-        self.assertEqual(len(marks), 9, "four messages, and the beginning of the answer")
-
-    def test_unknown_fields_of_messages_are_listed_too(self) -> None:
-        """But for those that are null: an answer that is sent back has every field there is."""
-        messages = [{"role": "user", "content": "Hello", "name": "Emma"},
-                    {"role": "assistant", "content": "Yes?", "refusal": None, "audio": None},
-                    {"role": "user", "content": "Go", "mood": "good"}]
-        status, headers, body = self.instance.ask("POST", "/v1/chat/completions", {
-            "messages": messages, "max_tokens": 2, "zebra": 1})
-        self.assertEqual(status, 200, body)
-        self.assertEqual(headers["x-ignored-params"], "zebra, messages[0].name, messages[2].mood")
-
-    def test_whole_and_stream_say_the_same(self) -> None:
-        status, whole = self.chat()
-        self.assertEqual(status, 200, whole)
-        self.assertEqual(whole["object"], "chat.completion")
-        self.assertTrue(whole["id"].startswith("chatcmpl-"))
-        message = whole["choices"][0]["message"]
-        self.assertEqual(message["role"], "assistant")
-        status, _, body = self.instance.ask("POST", "/v1/chat/completions", {
-            "messages": [{"role": "user", "content": "Hello"}], "max_completion_tokens": 20,
-            "seed": 3, "stream": True, "stream_options": {"include_usage": True}})
-        events = events_of(body)
-        self.assertEqual(events[-1], "[DONE]")
-        chunks = [json.loads(event) for event in events[:-1]]
-        self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
-        deltas = [chunk["choices"][0]["delta"] for chunk in chunks if chunk["choices"]]
-        self.assertEqual(deltas[0], {"role": "assistant", "content": ""})
-        self.assertEqual(deltas[-1], {})
-        self.assertEqual("".join(delta.get("content", "") for delta in deltas), message["content"])
-        self.assertEqual(chunks[-1]["usage"], whole["usage"])
-
-    def test_same_bits_as_the_prompt_that_it_becomes(self) -> None:
-        status, chat = self.chat(return_token_ids=True, logprobs=True, top_logprobs=2)
-        self.assertEqual(status, 200, chat)
-        choice = chat["choices"][0]
-        status, _, body = self.instance.ask("POST", "/v1/completions", {
-            "prompt": chat["prompt_token_ids"], "max_tokens": 20, "seed": 3, "logprobs": 2,
-            "return_token_ids": True})
-        completion = json.loads(body)["choices"][0]
-        self.assertEqual(choice["token_ids"], completion["token_ids"])
-        content = choice["logprobs"]["content"]
-        self.assertEqual([token["logprob"] for token in content],
-                         completion["logprobs"]["token_logprobs"])
-        self.assertEqual([len(token["top_logprobs"]) for token in content], [2] * len(content))
-
-    def test_end_token_of_the_template_ends_the_answer(self) -> None:
-        status, answer = self.chat(logit_bias={"2046": 100})
-        self.assertEqual(status, 200, answer)
-        self.assertEqual(answer["choices"][0]["finish_reason"], "stop")
-        self.assertEqual(answer["choices"][0]["message"]["content"], "")
-
-    def test_refusals_name_the_field(self) -> None:
-        user = {"role": "user", "content": "a"}
-        for fields, param in (
-                ({"messages": []}, "messages"),
-                ({"messages": "a"}, "messages"),
-                ({"messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
-                ({"messages": [user, {"role": "user", "content": 5}]}, "messages[1].content"),
-                ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-                 "messages[0].content[0].type"),
-                ({"response_format": {"type": "regex"}}, "response_format"),
-                ({"tool_choice": "required"}, "tool_choice"),
-                ({"tools": [5]}, "tools[0]"),
-                ({"tools": [{"type": "function"}]}, "tools[0].function"),
-                ({"top_logprobs": 3}, "top_logprobs"),
-                ({"logprobs": 3}, "logprobs"),
-                ({"functions": [{"name": "now"}]}, "functions"),
-                ({"messages": [{"role": "user", "content": "a" * 50000}]}, "messages")):
-            status, answer = self.chat(**fields)
-            self.assertEqual(status, 400, (fields, answer))
-            self.assertEqual(answer["error"]["param"], param, answer)
-
-    def test_tools_are_shown_to_the_model(self) -> None:
-        tool = {"type": "function", "function": {"name": "now", "description": "The time",
-                                                 "parameters": {"type": "object"}}}
-        other = {"function": {"parameters": {"z": [1, {"y": "}]", "b": "\\"}], "a": {}},
-                              "name": "then"}}
-        status, with_tools = self.chat(tools=[tool, other], max_tokens=1, return_token_ids=True)
-        self.assertEqual(status, 200, with_tools)
-        # As the client wrote them, the order of members included.
-        tokens = {"tokens": with_tools["prompt_token_ids"]}
-        shown = self.instance.ask("POST", "/detokenize", tokens)[2]
-        self.assertIn(f"{json.dumps(tool)}\n{json.dumps(other)}", json.loads(shown)["prompt"])
-        status, without = self.chat(tools=[tool], tool_choice="none", max_tokens=1)
-        self.assertGreater(with_tools["usage"]["prompt_tokens"],
-                           without["usage"]["prompt_tokens"] + 20)
-
-
-class OperationTest(unittest.TestCase):
-    """How an instance begins and ends, and who may use it."""
-
-    def test_sigterm_lets_streams_finish(self) -> None:
-        """The experts rest while afdd is asked, so that it still drains."""
-        with Instance(BIN, "--stop-timeout-ms", "0", "--hang-timeout-ms", "0",
-                      "--drain-timeout-ms", "120000") as instance:
-            experts = instance.pids_of("ffn")
-            deadline = time.monotonic() + PATIENCE_S
-            has_ended = False
-            while not has_ended:
-                streams = [self.begin_stream(instance) for _ in range(3)]
-                with stopped(experts):
-                    # Unless the streams are quicker.
-                    if instance.ctl("status")["num_running"] > 0:
-                        self.drain(instance)
-                        has_ended = True
-                for answer, received in streams:
-                    self.assertEqual(len(events_of(received + answer.read())), 902)
-                self.assertLess(time.monotonic(), deadline)
-            self.assertEqual(instance.process.wait(PATIENCE_S), 0)
-
-    def begin_stream(self, instance: Instance) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = instance.connect()
-        connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}))
-        answer = connection.getresponse()
-        return answer, answer.read1(10)
-
-    def drain(self, instance: Instance) -> None:
-        instance.process.send_signal(signal.SIGTERM)
-        while instance.ask("GET", "/ready")[0] == 200:
-            pass
-        status, _, ready = instance.ask("GET", "/ready")
-        self.assertEqual((status, json.loads(ready)["status"]), (503, "draining"))
-        self.assertEqual(instance.ask("GET", "/live")[0], 200)
-        refused, headers, _ = instance.ask("POST", "/v1/completions", {"prompt": "a"})
-        self.assertEqual(refused, 503)
-        self.assertIn("retry-after", headers)
-
-    def test_drain_that_takes_too_long_ends_streams_with_an_error(self) -> None:
-        with Instance(BIN, "--drain-timeout-ms", "1") as instance:
-            connection = instance.connect()
-            connection.request("POST", "/v1/completions", json.dumps(
-                {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16}))
-            stream = connection.getresponse()
-            received = stream.read1(10)
-            instance.process.send_signal(signal.SIGTERM)
-            events = events_of(received + stream.read())
-            self.assertEqual(json.loads(events[-2])["error"]["type"], "server_error")
-            self.assertEqual(events[-1], "[DONE]")
-            self.assertEqual(instance.process.wait(PATIENCE_S), 6)
-
-    def test_keys_come_from_the_environment(self) -> None:
-        key = "sk-0123456789abcdef"
-        with Instance(BIN, environment={"AFD_API_KEY": key}) as instance:
-            self.assertEqual(instance.ask("GET", "/v1/models")[0], 401)
-            self.assertEqual(instance.ask("GET", "/ready")[0], 200)
-            self.assertEqual(
-                instance.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {key}"})[0],
-                200)
-            self.assertNotIn(key, instance.said())
-
-    def refusal(self, *flags: str) -> str:
-        done = subprocess.run([BIN / "afdd", "--demo", "--instance", f"http_{os.getpid()}", *flags],
-                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        self.assertNotEqual(done.returncode, 0)
-        return done.stderr
-
-    def test_start_is_refused_with_what_to_do(self) -> None:
-        self.assertIn("there is no API key", self.refusal("--http", "0.0.0.0:0"))
-        self.assertIn("must be ADDRESS:PORT", self.refusal("--http", "8000"))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            self.assertIn(f"port {port} of 127.0.0.1 is taken",
-                          self.refusal("--http", f"127.0.0.1:{port}"))
 
 
 def float32(value: float) -> bytes:
