@@ -56,9 +56,9 @@ std::optional<int> running_afdd(const std::string& instance) {
 
 std::string why_no_socket(const Endpoint& endpoint, int pid) {
     return "afdd (pid " + std::to_string(pid) + ") holds the name '" + endpoint.instance +
-           "' without such a socket: it is starting, or serves elsewhere (give its --socket), or "
-           "it "
-           "has joined a leader and takes no clients, or its socket file was removed; kill -TERM " +
+           "' without such a socket: it is starting, or serves elsewhere (give its --socket), "
+           "or it has joined a leader and takes no clients, or its socket file was removed; "
+           "kill -TERM " +
            std::to_string(pid) + " ends it";
 }
 

@@ -87,11 +87,13 @@ inline std::string of_extras(std::string_view text) {
     if (!extras.is_split) return "";
     std::string_view rest = extras.after;
     std::string word;
+    std::string option;
     while (!rest.empty()) {
         word = rest.substr(0, rest.find(' '));
         rest.remove_prefix(rest.size() > word.size() ? word.size() + 1 : rest.size());
-        if (word.starts_with("-")) return "unknown option " + word.substr(0, word.find('='));
+        if (word.starts_with("-")) option = word.substr(0, word.find('='));
     }
+    if (!option.empty()) return "unknown option " + option;
     return "unexpected argument '" + word + "'";
 }
 

@@ -83,8 +83,9 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     if (!model.ok()) return refuse(ExitCode::kModel, model.error());
     std::fputs(model.value().text.c_str(), stdout);
     const model::ModelConfig& checkpoint = model.value().config;
-    const TokenLimit limit(
-        checkpoint.context_length, checkpoint.attention->window(), config.kv_tokens);
+    const TokenLimit limit(checkpoint.context_length,
+                           checkpoint.attention->window(),
+                           whole_kv_tokens(config.kv_tokens));
     if (const auto why = shortened_context(checkpoint.context_length, limit); !why.empty()) {
         std::printf("# context: %s\n", why.c_str());
     }

@@ -47,10 +47,10 @@ ApiModel describe_model(const Config& config, InstanceSetup& setup) {
     model.vocab_size = setup.model().config().vocab_size;
     const model::ModelConfig& checkpoint = setup.model().config();
     model.context_length = checkpoint.context_length;
-    const uint64_t kv_tokens =
-        model::BlockAllocator::blocks_for(config.kv_tokens) * model::kKvBlockTokens;
     model.tokens_max =
-        TokenLimit(model.context_length, checkpoint.attention->window(), kv_tokens).tokens;
+        TokenLimit(
+            model.context_length, checkpoint.attention->window(), whole_kv_tokens(config.kv_tokens))
+            .tokens;
     model.defaults = setup.model().generation();
     model.tokenizer = &setup.tokenizer();
     if (const Result<> chosen = choose_chat(model.root, model); !chosen.ok()) {

@@ -29,16 +29,14 @@ Error ending_before_the_move() {
     return unavailable("afdd began to end before the resize had moved requests");
 }
 
-// Beside those that serve, so many would start at once that nobody, afdd neither, got a core for
-// long.
+// So many would start at once that nobody, afdd neither, got a core for long.
 Result<> check_cores(uint64_t num_workers) {
     constexpr uint64_t kWorkersPerCoreMax = 32;
     const uint64_t num_cores = allowed_cpus().size();
     if (num_workers <= kWorkersPerCoreMax * num_cores) return {};
     return invalid_argument(
         "{} workers on {} cores: a resize starts at most {} for each core; give fewer, or start "
-        "the "
-        "instance anew with so many",
+        "the instance anew with so many",
         with(num_workers, num_cores, kWorkersPerCoreMax));
 }
 
@@ -64,10 +62,10 @@ Result<> Resizer::begin(const client::Resize& asked) {
     std::unique_ptr<Crew> other;
     if (!is_same) {
         AFD_TRY(check_files(config));
+        AFD_TRY(check_cores(num_attention + num_ffn));
         other = std::make_unique<Crew>(loop_, crew_->layout().setup(), std::move(config));
         other->set_log_level(crew_->log_level());
         AFD_TRY(other->plan());
-        AFD_TRY(check_cores(num_attention + num_ffn));
     }
     // From here on the rest is told later.
     other_ = std::move(other);

@@ -22,6 +22,9 @@ Result<std::string> read_own_descriptor(int fd, size_t bytes_max, const OwnFileR
         if (size == 0) break;
         num_read += static_cast<size_t>(size);
     }
+    // Cut while it was read: half of it may be half of a key.
+    const bool is_whole = num_read == bytes_max || num_read >= static_cast<size_t>(status.st_size);
+    if (S_ISREG(status.st_mode) && !is_whole) return rules.unreadable(EAGAIN);
     text.resize(num_read);
     return text;
 }

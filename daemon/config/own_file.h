@@ -18,7 +18,8 @@ namespace afd::daemon {
 struct OwnFileRules {
     // Of what was opened, which may be a directory or a device. Errors: why it is not read.
     std::function<Result<>(const struct stat& status)> check;
-    // The error for a file that cannot be opened or read; `error` is that of the system call.
+    // The error for a file that cannot be opened or read; `error` is that of the system call, or
+    // EAGAIN for one that became shorter meanwhile.
     std::function<Error(int error)> unreadable;
 };
 

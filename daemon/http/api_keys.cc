@@ -52,10 +52,15 @@ Error unreadable_keys(const std::string& file, int error) {
 }
 
 Result<std::string> read_keys(const std::string& file) {
-    return read_own_file(file,
-                         kFileBytesMax,
-                         {.check = [&](const auto& status) { return check_key_file(file, status); },
-                          .unreadable = [&](int error) { return unreadable_keys(file, error); }});
+    AFD_ASSIGN(
+        std::string text,
+        read_own_file(file,
+                      kFileBytesMax + 1,
+                      {.check = [&](const auto& status) { return check_key_file(file, status); },
+                       .unreadable = [&](int error) { return unreadable_keys(file, error); }}));
+    if (text.size() <= kFileBytesMax) return text;
+    return data_loss("{}: grew while it was read; at most {} bytes are accepted",
+                     with(file, kFileBytesMax));
 }
 
 }  // namespace

@@ -96,7 +96,8 @@ void TwoPhaseSegments::release(uint32_t rank, uint32_t session, int32_t round) {
     const auto found = entries_.find({rank, session});
     // Segments of an older round go, too: their own release was lost, and a pair has one round at a
     // time (R4; docs/protocol/control.pml, NO_LATER). Rounds are compared by order, although
-    // numbers begin anew (R1): what a lost release leaves there goes with the next acquire().
+    // numbers begin anew (R1): what a lost release leaves there goes with the next acquire(), and
+    // messages of a pair come in order.
     if (found == entries_.end() || found->second.round > round) return;
     unlink(found->second);
     entries_.erase(found);

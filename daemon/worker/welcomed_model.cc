@@ -12,8 +12,9 @@ namespace afd::daemon {
 Result<WelcomedModel> WelcomedModel::open(const control::Welcome& welcome) {
     const auto numeric_class = ops::parse_numeric_class(welcome.numeric_class());
     if (!numeric_class) {
-        return failed_precondition("numeric class {} is not known here",
-                                   with(welcome.numeric_class()));
+        return failed_precondition(
+            "numeric class {} is not known here; start afdd with --numeric-class auto",
+            with(welcome.numeric_class()));
     }
     AFD_ASSIGN(const ops::KvDtype kv_dtype, from_wire(welcome.kv_dtype()));
     AFD_ASSIGN(model::ModelFiles files, model::ModelFiles::open(welcome.model_dir(), kv_dtype));

@@ -17,8 +17,8 @@
 //
 // A mask whose walk is more work than GrammarAutomaton::kWalkWorkMax is empty, in every machine:
 // what a step was found to cost counts for who finds it known as for who came first. So a mask
-// takes about 10 ms of a core at most, as much again where another machine had no room for it, and
-// a text ends where it would take more.
+// takes about 10 ms of a core at most, as much again in each further machine that is asked because
+// one had no room (SharedGrammar), and a text ends where it would take more.
 //
 // Allocates when it comes to a state for the first time. Any thread: a lock is held meanwhile, by a
 // walk of the trie for longest.

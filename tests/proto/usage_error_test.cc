@@ -26,6 +26,7 @@ TEST(UsageError, SaysInOurWordsWhatIsWrong) {
         {"Could not convert: --max-tokens = many",
          "--max-tokens = many: is no value of this option"},
         {"The following arguments were not expected: int8 --expert", "unknown option --expert"},
+        {"The following arguments were not expected: --bar --foo", "unknown option --foo"},
         {"The following argument was not expected: --delay=3", "unknown option --delay"},
         {"The following argument was not expected: more", "unexpected argument 'more'"},
         {"--all excludes --worker", "--all and --worker exclude each other; give one of them"},

@@ -95,7 +95,7 @@ void Admission::admit() {
 }
 
 uint64_t Admission::configured_kv_tokens() const {
-    return model::BlockAllocator::blocks_for(config_.kv_tokens) * model::kKvBlockTokens;
+    return whole_kv_tokens(config_.kv_tokens);
 }
 
 // What one attention worker holds: as it said, or as configured while none is ready.

@@ -48,6 +48,10 @@ TokenLimit::TokenLimit(uint32_t context_length, uint32_t window, uint64_t kv_tok
                                     : "the KV cache of an attention worker (kv_tokens)";
 }
 
+uint64_t whole_kv_tokens(uint64_t kv_tokens) {
+    return model::BlockAllocator::blocks_for(kv_tokens) * model::kKvBlockTokens;
+}
+
 std::string shortened_context(uint32_t context_length, const TokenLimit& limit) {
     if (limit.tokens >= context_length) return "";
     return fmt::format(

@@ -26,6 +26,9 @@ struct TokenLimit {
     const char* what;  // Whose limit it is, for messages.
 };
 
+// What an attention worker holds that is given `kv_tokens`: whole blocks.
+uint64_t whole_kv_tokens(uint64_t kv_tokens);
+
 // What keeps requests from the whole context of the model, a line for who starts or plans an
 // instance; empty: nothing does.
 std::string shortened_context(uint32_t context_length, const TokenLimit& limit);

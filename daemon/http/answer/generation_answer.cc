@@ -95,8 +95,8 @@ client::Generate GenerationAnswer::take_wish(size_t choice) {
     client::Generate& prompt = call_.prompts[choice / call_.num_choices];
     const size_t place = choice % call_.num_choices;
     const bool is_last = place + 1 == call_.num_choices;
-    client::Generate wish = is_last ? std::exchange(prompt, client::Generate()) : prompt;
-    wish.MergeFrom(call_.common);
+    client::Generate wish = call_.wish(choice / call_.num_choices);
+    if (is_last) prompt.Clear();
     wish.mutable_sampling()->set_choice(static_cast<uint32_t>(place));
     wish.set_resumable_ms(call_.resumable_ms);
     return wish;

@@ -363,7 +363,10 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
         note_strict_tools(fields, call.ignored);
     }
     read_output(model, conversation.thinking.value_or(true), call, wish);
-    if (auto error = judge_response_format(wish.sampling())) return *std::move(error);
+    // A forced call was judged when it was made.
+    if (!call.output.must_call) {
+        if (auto error = judge_response_format(wish.sampling())) return *std::move(error);
+    }
     return call;
 }
 

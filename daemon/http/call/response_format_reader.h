@@ -27,7 +27,7 @@ void note_ignored(const std::string& schema,
                   std::vector<std::string>& ignored);
 
 // Why an answer of the format that was read cannot be, in the gateway's words. Nothing: it can, or
-// none was asked for. Judged where the body is read, because the gateway has the loop's time only.
+// none was asked for. Judged where the body is read: what is refused takes none of the loop's time.
 std::optional<ApiError> judge_response_format(const SamplingSettings& sampling);
 
 }  // namespace afd::daemon
