@@ -59,7 +59,7 @@ RELEASES = {
     "glm_4_7_flash": ("GLM-4.7-Flash", "glm"),
     "gpt_oss_120b": ("gpt-oss-120b", "gpt4o"),
     "gpt_oss_20b": ("gpt-oss-20b", "gpt4o"),
-    "kanana_2_30b_a3b": ("Kanana-2-30B-A3B", None),
+    "kanana_2_30b_a3b": ("Kanana-2-30B-A3B", "gpt4o"),
     "kimi_k2": ("Kimi-K2", "kimi"),
     "minimax_m2": ("MiniMax-M2", "gpt4o"),
     "mixtral_8x22b": ("Mixtral-8x22B", "mixtral"),
@@ -109,10 +109,11 @@ you download it, run `afdd --check-config --model DIRECTORY` on its `config.json
 these architectures that is not in the tables is also served, unless one of its keys is refused.
 
 `tools/model_docs.py` generates this page and tries each configuration; a test keeps the two in
-step. The configurations, in `tests/model/family/released/`, have the keys and values of the
-published `config.json` files. [The last section](#configurations) says where each was confirmed,
-and which keys no public copy confirms. **No released weights were loaded by this test.**
-Computation was compared on small random checkpoints of each family's shape.
+step. The configurations, in `tests/model/family/released/`, are meant to have the keys and values
+of the published `config.json` files. [The last section](#configurations) says what confirms each of
+them, and which keys no public copy confirms: of Kanana-2-30B-A3B no copy was found. **No released
+weights were loaded by this test.** Computation was compared on small random checkpoints of each
+family's shape.
 
 ## What loads
 
@@ -122,11 +123,11 @@ FORMATS_TEXT = """\
 The format is that of the experts, the shared experts and the dense MLPs ([weights.md](weights.md)).
 bf16 and fp8 (in blocks of 128 x 128) load as released; int8 and int4 load as `afd-quantize` writes
 them. Attention is in bf16 or int8. The formats of GPTQ, AWQ and compressed-tensors (packed int4,
-fp8 with a scale for each row, mxfp4) load as downloaded; symmetric int4 stays int4, the others
-become bf16. Where only the routed experts are in int4 or fp8, the shared experts and dense MLPs
-stay in bf16. As released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8. gpt-oss has its
-experts in its own mxfp4 layout: they stay mxfp4, also with int8 attention, and take as many bytes
-as int4.
+fp8 with a scale for each row, mxfp4) load as downloaded; experts in int4 stay int4, with or without
+zero points, in groups of 32 or a multiple of 64 that are not mixed, and all else becomes bf16.
+Where only the routed experts are in int4 or fp8, the shared experts and dense MLPs stay in bf16. As
+released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8. gpt-oss has its experts in its
+own mxfp4 layout: they stay mxfp4, also with int8 attention, and take as many bytes as int4.
 
 Each of these eleven formats was tried with `afdd --check-config`, on `config.json` alone; the table
 lists those it accepted.
@@ -134,13 +135,17 @@ lists those it accepted.
 The tokenizer column names a case of `tests/model/tokenizer/golden/golden.json`: the normalizer,
 expression and options of that kind over a small vocabulary, compared with the ids that the
 tokenizers library gives. No public copy confirms which kind a release has; a dash means that none
-was tried. Kimi-K2 and Moonlight publish a `tiktoken.model`, which loads without conversion.
+was tried. That of Kanana-2 is the one that llama.cpp takes for it. Kimi-K2 and Moonlight publish a
+`tiktoken.model`, which loads without conversion.
 
 **DeepSeek-V2 and V3** are supported with or without query compression, and with sigmoid
 (`noaux_tc`) or softmax (greedy, grouped) routing, leading dense layers, shared experts, YaRN and
 tied embeddings. The router of DeepSeek-V4 is supported in such a decoder: `sqrtsoftplus` scores,
 and layers that look up their experts in a table by token id (`num_hash_layers`,
 `mlp.gate.tid2eid`). V4's attention is not supported.
+
+**Models of text and images** load as the text model that they contain, if it is of one of these
+families: `text_config` of `config.json` says which ([weights.md](weights.md)).
 
 **Sliding windows** are served where every layer has one (`sliding_window`; Mixtral, Phi) or
 `layer_types` says which layers do (Mixtral, Qwen, gpt-oss). They limit what a token's attention
@@ -394,8 +399,8 @@ class Page:
                 "from `afd-quantize`, unrounded": unrounded,
                 "of these also as served": [name for name in unrounded if name in tests.served],
                 "same bits in one process": tests.of(tests.colocated, architecture),
-                "same bits in the most different settings of workers, batches and routers":
-                    tests.of(tests.same_bits, architecture)}
+                "same bits in the most different settings of workers, batches and routers, and over "
+                "UCX": tests.of(tests.same_bits, architecture)}
             text = "; ".join((f"{what}: " if what else "") + quoted(names)
                              for what, names in parts.items() if names)
             lines += wrapped(f"`{architecture}` ({', '.join(releases) or 'no release above'}): "

@@ -86,11 +86,16 @@ SOURCES = {
     "kanana_2_30b_a3b": Source(
         "no copy was found. The publisher's page (`kakao/kanana-2`) says latent attention, and 30·10⁹ "
         "elements of which 3 are active; these keys make 30.7 and 3.4. Megatron-Bridge (a test of "
-        "DeepSeek's attention) says that `q_lora_rank` is null. `ng-jianshn/llm-vram-calculator` "
+        "DeepSeek's attention) and pull request 19803 of `ggml-org/llama.cpp` say that `q_lora_rank` "
+        "is null. `ng-jianshn/llm-vram-calculator` "
         "reads the published file and shows 0.21 GiB of KV cache for 4,096 tokens, which these keys "
         "make (`kv_lora_rank` + `qk_rope_head_dim` = 576), 1.5 GiB as it would be without the latent "
         "(`hidden_size` = 2048), and 3.37·10⁹ active elements of 30·10⁹: 3.39 with this "
-        "`moe_intermediate_size`, and 3.94 or 2.83 with 16 less or more",
+        "`moe_intermediate_size`, and 3.94 or 2.83 with 256 more or less. A benchmark's README "
+        "(repository not noted) has the size of the Thinking release as a GGUF in Q4_K_M, "
+        "18,596,926,752 bytes. With these widths llama.cpp 0.5.0 would write 18,591.5·10⁶ bytes of "
+        "tensors; the rest, 5.4·10⁶, is about what a tokenizer of 128,256 tokens takes. 256 more or less "
+        "in `intermediate_size` would be 1.0·10⁶, and eight heads less 173·10⁶",
         confirmed=("num_hidden_layers", "first_k_dense_replace", "n_routed_experts",
                    "num_experts_per_tok", "n_shared_experts", "vocab_size",
                    "max_position_embeddings", "q_lora_rank")),

@@ -9,6 +9,7 @@
 #include "bench/attention/random_tensors.h"
 #include "ops/attention/latent_rows.h"
 #include "ops/attention/mla_attention.h"
+#include "ops/format/numeric_class.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
@@ -44,11 +45,15 @@ void fill_rows(const ops::LatentCache& cache, const MlaShape& s) {
 
 class Decode {
   public:
-    Decode(const MlaShape& shape, size_t context, unsigned num_tokens, ops::KvDtype kv_dtype)
+    Decode(const MlaShape& shape,
+           ops::NumericClass numeric_class,
+           size_t context,
+           unsigned num_tokens,
+           ops::KvDtype kv_dtype)
         : shape_(shape),
           kv_dtype_(kv_dtype),
-          sequences_(row_bytes(shape, kv_dtype), context, num_tokens),
-          weights_(random_weights(shape)),
+          sequences_(row_bytes(shape, kv_dtype), context, context, num_tokens),
+          weights_(random_weights(shape, numeric_class)),
           cache_(make_cache(shape, sequences_.num_slots(), kv_dtype)),
           query_(random_values(num_tokens * shape.num_heads * shape.kv_lora_rank, 0.1f)),
           query_rope_(random_values(num_tokens * shape.num_heads * shape.qk_rope_head_dim, 0.1f)),
@@ -109,10 +114,12 @@ void run_decode(AttentionReport& report,
                 size_t context,
                 unsigned num_threads,
                 ops::KvDtype kv_dtype) {
-    std::string name = decode_row(model.name, context, num_threads);
-    if (kv_dtype != ops::KvDtype::kBf16) name += "/kv:" + std::string(ops::name_of(kv_dtype));
+    const std::string name = decode_row(model.name, context, num_threads, kv_dtype);
     if (!report.wants(name)) return;
-    report_decode(report, name, num_threads, Decode(model.shape, context, num_threads, kv_dtype));
+    report_decode(report,
+                  name,
+                  num_threads,
+                  Decode(model.shape, report.numeric_class(), context, num_threads, kv_dtype));
 }
 
 }  // namespace afd::bench

@@ -37,7 +37,7 @@ double time_head(AttentionReport& report,
                  const std::string& name,
                  threads::ThreadPool& pool,
                  std::vector<float>& logits) {
-    const ops::PackedLinear head = random_linear(kVocabulary, kHidden);
+    const ops::PackedLinear head = random_linear(kVocabulary, kHidden, report.numeric_class());
     const std::vector<ops::Bf16> x = random_values(kRows * kHidden, 1);
     constexpr Work kWork{.operations = 2.0 * kRows * kVocabulary * kHidden,
                          .bytes = 2.0 * kVocabulary * kHidden};

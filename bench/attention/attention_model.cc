@@ -8,26 +8,25 @@
 #include "bench/attention/random_tensors.h"
 #include "model/mla/mla_block.h"
 #include "model/mla/mla_config.h"
-#include "ops/format/numeric_class.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::bench {
 
 using ops::MlaShape;
 
-ops::MlaWeights random_weights(const MlaShape& s) {
+ops::MlaWeights random_weights(const MlaShape& s, ops::NumericClass numeric_class) {
     ops::MlaWeights w;
     w.shape = s;
     w.softmax_scale = 1.0f / std::sqrt(static_cast<float>(s.qk_nope_head_dim + s.qk_rope_head_dim));
-    if (s.q_lora_rank > 0) w.weight_dq = random_linear(s.q_lora_rank, s.hidden);
+    if (s.q_lora_rank > 0) w.weight_dq = random_linear(s.q_lora_rank, s.hidden, numeric_class);
     w.weight_uq_qr = random_linear(s.num_heads * (s.qk_nope_head_dim + s.qk_rope_head_dim),
-                                   s.q_lora_rank > 0 ? s.q_lora_rank : s.hidden);
-    w.weight_dkv_kr = random_linear(s.kv_lora_rank + s.qk_rope_head_dim, s.hidden);
+                                   s.q_lora_rank > 0 ? s.q_lora_rank : s.hidden,
+                                   numeric_class);
+    w.weight_dkv_kr = random_linear(s.kv_lora_rank + s.qk_rope_head_dim, s.hidden, numeric_class);
     const size_t kv_b_rows = s.num_heads * (s.qk_nope_head_dim + s.v_head_dim);
     const auto kv_b = random_values(kv_b_rows * s.kv_lora_rank,
                                     1.0f / std::sqrt(static_cast<float>(s.kv_lora_rank)));
-    ops::pack_kv_b_proj(
-        ops::make_rows(kv_b.data(), kv_b_rows, s.kv_lora_rank), ops::best_numeric_class(), w);
+    ops::pack_kv_b_proj(ops::make_rows(kv_b.data(), kv_b_rows, s.kv_lora_rank), numeric_class, w);
     w.rmsnorm_gamma_cq.assign(s.q_lora_rank, ops::from_float(1.0f));
     w.rmsnorm_gamma_ckv.assign(s.kv_lora_rank, ops::from_float(1.0f));
     return w;

@@ -8,6 +8,7 @@
 #include "model/attention/kv_cache.h"
 #include "ops/attention/mla_prolog.h"
 #include "ops/format/latent_cache.h"
+#include "ops/format/numeric_class.h"
 
 namespace afd::bench {
 
@@ -24,7 +25,7 @@ inline constexpr AttentionModel kAttentionModels[] = {
     {"large", {7168, 1536, 512, 128, 128, 64, 128}},
 };
 
-ops::MlaWeights random_weights(const ops::MlaShape& shape);
+ops::MlaWeights random_weights(const ops::MlaShape& shape, ops::NumericClass numeric_class);
 
 // Of one layer, all zero. Memory that cannot be had ends the program.
 model::KvCache make_cache(const ops::MlaShape& shape,

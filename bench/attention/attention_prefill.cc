@@ -11,6 +11,7 @@
 #include "bench/attention/random_tensors.h"
 #include "ops/attention/mla_attention.h"
 #include "ops/attention/rms_norm.h"
+#include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
@@ -25,10 +26,10 @@ constexpr size_t kTokens = PrefillTokens::kCount;
 
 class Prefill {
   public:
-    Prefill(const MlaShape& shape, unsigned num_threads)
+    Prefill(const MlaShape& shape, ops::NumericClass numeric_class, unsigned num_threads)
         : shape_(shape),
-          weights_(random_weights(shape)),
-          o_proj_(random_linear(shape.hidden, shape.num_heads * shape.v_head_dim)),
+          weights_(random_weights(shape, numeric_class)),
+          o_proj_(random_linear(shape.hidden, shape.num_heads * shape.v_head_dim, numeric_class)),
           rope_(ops::RopeTable::make(
                     {.dim = shape.qk_rope_head_dim, .num_positions = kTokens, .yarn = {}})
                     .value()),
@@ -102,7 +103,7 @@ class Prefill {
 void run_prefill(AttentionReport& report, const AttentionModel& model, unsigned num_threads) {
     const std::string name = prefill_row(model.name, num_threads);
     if (!report.wants(name)) return;
-    Prefill prefill(model.shape, num_threads);
+    Prefill prefill(model.shape, report.numeric_class(), num_threads);
     report_prefill(report, name, num_threads, prefill);
 }
 

@@ -8,7 +8,7 @@ namespace afd::bench {
 
 // prefill/<model>/threads:<T>: the first 512 tokens of a sequence through the whole attention
 // block: norm, prolog, attention, output projection, residual. The ratio is operations a second /
-// the bf16 peak.
+// the peak of the class.
 void run_prefill(AttentionReport& report, const AttentionModel& model, unsigned num_threads);
 
 }  // namespace afd::bench

@@ -45,8 +45,12 @@ double RowLimits::least_seconds(const Work& work) const {
     return std::max(work.bytes / read, work.operations / peak);
 }
 
-AttentionReport::AttentionReport(std::string_view filter)
-    : filter_(filter), memory_(kReadLeast), cpus_(daemon::allowed_cpus()) {
+AttentionReport::AttentionReport(std::string_view filter, ops::NumericClass numeric_class)
+    : filter_(filter),
+      numeric_class_(numeric_class),
+      loops_(limit_loops_of(numeric_class)),
+      memory_(kReadLeast),
+      cpus_(daemon::allowed_cpus()) {
     std::printf("%-40s %10s %8s %8s %7s %7s  %s\n",
                 "",
                 "us",
@@ -64,7 +68,7 @@ threads::ThreadPool AttentionReport::make_pool(unsigned num_threads) const {
 RowLimits AttentionReport::measure_limits(ops::Parallel& parallel) {
     RowLimits limits;
     limits.read = rate_over(kLimitTimeUs, [&] { return memory_.run(parallel); });
-    limits.peak = rate_over(kLimitTimeUs, [&] { return bf16_step(parallel); });
+    limits.peak = rate_over(kLimitTimeUs, [&] { return bf16_step(parallel, loops_); });
     return limits;
 }
 

@@ -9,7 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/limits/limit_loops.h"
 #include "bench/limits/limit_steps.h"
+#include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
 #include "threads/thread_pool.h"
 
@@ -24,7 +26,7 @@ struct Work {
 // A second, of all threads of a row together.
 struct RowLimits {
     double read = 0;  // Bytes.
-    double peak = 0;  // Operations of bf16.
+    double peak = 0;  // Operations of bf16, in the class of the report.
 
     // In which no machine with these limits does it.
     double least_seconds(const Work& work) const;
@@ -33,7 +35,10 @@ struct RowLimits {
 class AttentionReport {
   public:
     // Prints the heads of the columns. A row is wanted if its name holds `filter`.
-    explicit AttentionReport(std::string_view filter);
+    AttentionReport(std::string_view filter, ops::NumericClass numeric_class);
+
+    // In which all rows compute.
+    ops::NumericClass numeric_class() const { return numeric_class_; }
 
     bool wants(const std::string& name) const { return name.find(filter_) != std::string::npos; }
     unsigned num_cores() const { return static_cast<unsigned>(cpus_.size()); }
@@ -41,7 +46,7 @@ class AttentionReport {
     // The caller and helpers, each on a core of its own; pins the caller.
     threads::ThreadPool make_pool(unsigned num_threads) const;
 
-    // Rounds of read bandwidth, bf16 peak and `call` right after one another; every figure printed
+    // Rounds of read bandwidth, peak and `call` right after one another; every figure printed
     // is the median of the rounds. `ratio` makes the row's ratio of one round. Returns the median
     // time of a call in seconds.
     using Ratio = std::function<double(double seconds, const RowLimits& limits)>;
@@ -57,6 +62,8 @@ class AttentionReport {
     double round_trip_ns() const;
 
     std::string filter_;
+    ops::NumericClass numeric_class_;
+    LimitLoops loops_;
     ReadStep memory_;
     std::vector<uint32_t> cpus_;
 };

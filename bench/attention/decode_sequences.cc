@@ -16,13 +16,21 @@ size_t cache_bytes() {
 
 }  // namespace
 
-DecodeSequences::DecodeSequences(size_t position_bytes, size_t context, unsigned num_tokens)
+DecodeSequences::DecodeSequences(size_t position_bytes,
+                                 size_t context,
+                                 size_t seen,
+                                 unsigned num_tokens)
     : context_(context),
-      num_sequences_(cache_bytes() / (context * position_bytes) + num_tokens),
+      seen_(seen),
+      num_sequences_(cache_bytes() / (seen * position_bytes) + num_tokens),
       positions_(num_tokens, static_cast<int32_t>(context - 1)),
       blocks_(num_sequences_ * context / ops::kAttentionBlock),
       tables_(num_tokens) {
-    std::iota(blocks_.begin(), blocks_.end(), 0);
+    const size_t num_own = seen / ops::kAttentionBlock;
+    for (size_t sequence = 1; sequence <= num_sequences_; ++sequence) {
+        int32_t* const end = blocks_.data() + sequence * (context / ops::kAttentionBlock);
+        std::iota(end - num_own, end, static_cast<int32_t>((sequence - 1) * num_own));
+    }
 }
 
 ops::AttentionBatch DecodeSequences::next() {
@@ -33,9 +41,14 @@ ops::AttentionBatch DecodeSequences::next() {
     return {num_tokens(), positions_.data(), nullptr, tables_.data()};
 }
 
-std::string decode_row(const char* model, size_t context, unsigned num_threads) {
-    return std::string("decode/") + model + "/context:" + std::to_string(context) +
-           "/threads:" + std::to_string(num_threads);
+std::string decode_row(const char* model,
+                       size_t context,
+                       unsigned num_threads,
+                       ops::KvDtype kv_dtype) {
+    std::string name = std::string("decode/") + model + "/context:" + std::to_string(context) +
+                       "/threads:" + std::to_string(num_threads);
+    if (kv_dtype != ops::KvDtype::kBf16) name += "/kv:" + std::string(ops::name_of(kv_dtype));
+    return name;
 }
 
 }  // namespace afd::bench

@@ -5,14 +5,18 @@
 
 #include "bench/attention/attention_report.h"
 #include "bench/attention/grouped_model.h"
+#include "ops/format/kv_dtype.h"
 
 namespace afd::bench {
 
-// decode/<model>/context:<S>/threads:<T>: gqa_attention() of one token of each of T sequences, as
-// run_decode() (attention_decode.h). REQUIRES: context is a multiple of ops::kAttentionBlock.
+// decode/<model>/context:<S>/threads:<T>[/kv:<dtype>]: gqa_attention() of one token of each of T
+// sequences, as run_decode() (attention_decode.h); bytes and operations are those of the positions
+// that a token sees. REQUIRES: context and the model's window are multiples of
+// ops::kAttentionBlock.
 void run_grouped_decode(AttentionReport& report,
                         const GroupedModel& model,
                         size_t context,
-                        unsigned num_threads);
+                        unsigned num_threads,
+                        ops::KvDtype kv_dtype = ops::KvDtype::kBf16);
 
 }  // namespace afd::bench

@@ -24,12 +24,12 @@ namespace {
 using ops::Bf16;
 using ops::GqaShape;
 
-ops::GqaWeights random_grouped_weights(const GqaShape& shape) {
+ops::GqaWeights random_grouped_weights(const GqaShape& shape, ops::NumericClass numeric_class) {
     ops::GqaWeights weights;
     weights.shape = shape;
-    weights.q_proj = random_linear(shape.query_columns(), shape.hidden);
-    weights.k_proj = random_linear(shape.kv_columns(), shape.hidden);
-    weights.v_proj = random_linear(shape.kv_columns(), shape.hidden);
+    weights.q_proj = random_linear(shape.query_columns(), shape.hidden, numeric_class);
+    weights.k_proj = random_linear(shape.kv_columns(), shape.hidden, numeric_class);
+    weights.v_proj = random_linear(shape.kv_columns(), shape.hidden, numeric_class);
     return weights;
 }
 
@@ -37,35 +37,39 @@ class GroupedPrefill {
   public:
     static constexpr size_t kTokens = PrefillTokens::kCount;
 
-    GroupedPrefill(const GqaShape& shape, unsigned num_threads)
-        : weights_(random_grouped_weights(shape)),
-          o_proj_(random_linear(shape.hidden, shape.query_columns())),
-          rope_(ops::RopeTable::make({.dim = shape.head_dim, .num_positions = kTokens, .yarn = {}})
+    GroupedPrefill(const GroupedModel& model, ops::NumericClass numeric_class, unsigned num_threads)
+        : model_(model),
+          numeric_class_(numeric_class),
+          weights_(random_grouped_weights(model.shape, numeric_class)),
+          o_proj_(random_linear(model.shape.hidden, model.shape.query_columns(), numeric_class)),
+          rope_(ops::RopeTable::make(
+                    {.dim = model.shape.head_dim, .num_positions = kTokens, .yarn = {}})
                     .value()),
-          gamma_(shape.hidden, ops::from_float(1.0f)),
-          cache_(model::KvCache::create(
-                     {.num_layers = 1, .layer_bytes_per_token = grouped_position_bytes(shape)},
-                     kTokens)
-                     .value()),
-          residual_(random_values(kTokens * shape.hidden, 1)),
-          x_(kTokens * shape.hidden),
-          query_(kTokens * shape.query_columns()),
-          heads_(kTokens * shape.query_columns()),
-          workspace_(std::max(ops::gqa_prolog_workspace_bytes(shape, kTokens),
-                              ops::gqa_attention_workspace_bytes(shape, num_threads))) {}
+          gamma_(model.shape.hidden, ops::from_float(1.0f)),
+          cache_(
+              model::KvCache::create(
+                  {.num_layers = 1, .layer_bytes_per_token = grouped_position_bytes(model.shape)},
+                  kTokens)
+                  .value()),
+          residual_(random_values(kTokens * model.shape.hidden, 1)),
+          x_(kTokens * model.shape.hidden),
+          query_(kTokens * model.shape.query_columns()),
+          heads_(kTokens * model.shape.query_columns()),
+          sinks_(model.has_sinks ? model.shape.num_heads : 0, 0.5f),
+          workspace_(std::max(ops::gqa_prolog_workspace_bytes(model.shape, kTokens),
+                              ops::gqa_attention_workspace_bytes(model.shape, num_threads))) {}
 
     double operations() const {
         const GqaShape& s = weights_.shape;
         const double products_per_token =
             static_cast<double>(s.hidden * (2 * s.query_columns() + 2 * s.kv_columns()));
         return 2 * kTokens * products_per_token +
-               grouped_operations(s, PrefillTokens::num_scores());
+               grouped_operations(s, PrefillTokens::num_scores(model_.seen(kTokens)));
     }
 
     void run(ops::Parallel& parallel) {
         const GqaShape& s = weights_.shape;
-        const ops::NumericClass numeric_class = ops::best_numeric_class();
-        const ops::GqaCache cache = model::gqa_cache(cache_.layer(0), s, numeric_class);
+        const ops::GqaCache cache = model::gqa_cache(cache_.layer(0), s, numeric_class_);
         ops::rms_norm(tokens_.rows_of(residual_), gamma_.data(), 1e-6f, tokens_.rows_of(x_));
         const auto prolog = ops::gqa_prolog({.weights = &weights_,
                                              .rope = &rope_,
@@ -78,8 +82,10 @@ class GroupedPrefill {
         AFD_ASSERT(prolog.ok(), "%s", prolog.error().message.c_str());
         const float scale = 1 / std::sqrt(static_cast<float>(s.head_dim));
         const auto attention = ops::gqa_attention({.shape = s,
-                                                   .numeric_class = numeric_class,
+                                                   .numeric_class = numeric_class_,
                                                    .softmax_scale = scale,
+                                                   .window = model_.window,
+                                                   .sinks = sinks_,
                                                    .query = tokens_.rows_of(query_),
                                                    .batch = tokens_.batch(),
                                                    .cache = cache,
@@ -94,6 +100,8 @@ class GroupedPrefill {
 
   private:
     const PrefillTokens tokens_;
+    const GroupedModel& model_;
+    const ops::NumericClass numeric_class_;
     const ops::GqaWeights weights_;
     const ops::PackedLinear o_proj_;
     const ops::RopeTable rope_;
@@ -103,6 +111,7 @@ class GroupedPrefill {
     std::vector<Bf16> x_;
     std::vector<Bf16> query_;
     std::vector<Bf16> heads_;
+    const std::vector<float> sinks_;
     const ops::Workspace workspace_;
 };
 
@@ -111,7 +120,7 @@ class GroupedPrefill {
 void run_grouped_prefill(AttentionReport& report, const GroupedModel& model, unsigned num_threads) {
     const std::string name = prefill_row(model.name, num_threads);
     if (!report.wants(name)) return;
-    GroupedPrefill prefill(model.shape, num_threads);
+    GroupedPrefill prefill(model, report.numeric_class(), num_threads);
     report_prefill(report, name, num_threads, prefill);
 }
 

@@ -34,8 +34,11 @@ class PrefillTokens {
         return {kCount, positions_.data(), slots_.data(), tables_.data()};
     }
 
-    // Of all tokens: positions that a head scores.
-    static constexpr double num_scores() { return 0.5 * kCount * (kCount + 1); }
+    // Of all tokens: positions that a head scores, where a token sees `window` at most.
+    static constexpr double num_scores(size_t window = kCount) {
+        const auto seen = static_cast<double>(window);
+        return 0.5 * seen * (seen + 1) + (static_cast<double>(kCount) - seen) * seen;
+    }
 
     // A row of values for each token.
     static ops::Rows<ops::Bf16> rows_of(std::vector<ops::Bf16>& values) {
@@ -54,7 +57,7 @@ inline std::string prefill_row(const char* model, unsigned num_threads) {
 }
 
 // The row of `prefill`, which has operations() of a call and run(parallel). The ratio is operations
-// a second / the bf16 peak.
+// a second / the peak.
 template <typename Prefill>
 void report_prefill(AttentionReport& report,
                     const std::string& name,

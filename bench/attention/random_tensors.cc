@@ -6,7 +6,6 @@
 #include <cmath>
 #include <random>
 
-#include "ops/format/numeric_class.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::bench {
@@ -26,10 +25,9 @@ std::vector<ops::Bf16> random_values(size_t count, float scale) {
     return values;
 }
 
-ops::PackedLinear random_linear(size_t outputs, size_t depth) {
+ops::PackedLinear random_linear(size_t outputs, size_t depth, ops::NumericClass numeric_class) {
     const auto values = random_values(outputs * depth, 1.0f / std::sqrt(static_cast<float>(depth)));
-    return ops::PackedLinear::pack(ops::make_rows(values.data(), outputs, depth),
-                                   ops::best_numeric_class());
+    return ops::PackedLinear::pack(ops::make_rows(values.data(), outputs, depth), numeric_class);
 }
 
 }  // namespace afd::bench

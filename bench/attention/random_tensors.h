@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "ops/format/numeric_class.h"
 #include "ops/linear/linear.h"
 #include "ops/tensor/bf16.h"
 
@@ -16,7 +17,9 @@ namespace afd::bench {
 // would take longer than the benchmark.
 std::vector<ops::Bf16> random_values(size_t count, float scale);
 
-// [outputs, depth] of random_values(1 / sqrt(depth)), in the best numeric class.
-ops::PackedLinear random_linear(size_t outputs, size_t depth);
+// [outputs, depth] of random_values(1 / sqrt(depth)).
+ops::PackedLinear random_linear(size_t outputs,
+                                size_t depth,
+                                ops::NumericClass numeric_class = ops::best_numeric_class());
 
 }  // namespace afd::bench

@@ -39,7 +39,8 @@ struct ExpertTarget {
 
 // Few rows are bound by reading weights, many by multiply-adds. None for what does not run on the
 // fastest multiply-adds of this processor, whose peak it is held against: many rows of another
-// class, and beside tiles int8 rows of int4 weights.
+// class, and beside tiles int8 rows of int4 weights. None for int4 as other programs write it, with
+// long scales or zero points.
 std::optional<ExpertTarget> target_of(const ExpertCase& c);
 
 // In the order of their rows.
@@ -48,7 +49,9 @@ inline constexpr ops::WeightFormat kExpertFormats[] = {ops::WeightFormat::kBf16,
                                                        ops::WeightFormat::kInt4Group32,
                                                        ops::WeightFormat::kInt4Group64,
                                                        ops::WeightFormat::kFp8Block128,
-                                                       ops::WeightFormat::kMxfp4};
+                                                       ops::WeightFormat::kMxfp4,
+                                                       ops::WeightFormat::kInt4Group64Fp16,
+                                                       ops::WeightFormat::kInt4Group64Fp16Zero};
 std::vector<ExpertCase> expert_cases(ops::WeightFormat format,
                                      unsigned num_threads,
                                      ops::NumericClass numeric_class,

@@ -53,20 +53,24 @@ ops::PackedExpert nibble_expert(const ExpertShape& s, ops::NumericClass numeric_
     // Nibbles of 0 to 3 and of -7 to -4: every sign, never -8.
     auto w = random_bits<uint8_t>(s.hidden * s.intermediate / 2, 1, 0xbbu, 0);
     for (uint8_t& byte : w) byte |= static_cast<uint8_t>((byte & 0x88u) >> 3);
-    // Short scales of 0.002 to 0.004, bf16 or fp16; of mxfp4 these two powers of two.
+    // Scales of 0.002 to 0.004, short in bf16, as afd-quantize writes them, and any in fp16, as
+    // other programs do; of mxfp4 these two powers of two.
     const bool is_mxfp4 = s.format == ops::WeightFormat::kMxfp4;
     const bool is_fp16 = ops::has_fp16_scales(s.format);
     const auto scale = random_bits<uint16_t>(s.hidden * s.intermediate / group,
                                              2,
                                              is_mxfp4  ? 0x80u
-                                             : is_fp16 ? 0x3c0u
+                                             : is_fp16 ? 0x3ffu
                                                        : 0x78u,
                                              is_fp16 ? 0x1800u : 0x3b00u);
+    std::vector<int8_t> zero(ops::has_zero_points(s.format) ? scale.size() : 0);
+    for (size_t i = 0; i < zero.size(); ++i) zero[i] = static_cast<int8_t>(int(i % 16) - 8);
     const auto matrix = [&](size_t outputs, size_t depth) {
         return ops::Int4Weight{ops::make_rows(w.data(), outputs, depth / 2),
                                ops::make_rows(scale.data(), outputs, depth / group),
                                depth,
-                               s.format};
+                               s.format,
+                               ops::make_rows(zero.data(), outputs, depth / group)};
     };
     const ops::Int4Weight wide = matrix(s.intermediate, s.hidden);
     return ops::pack_expert(wide, wide, matrix(s.hidden, s.intermediate), numeric_class);

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "ops/format/amx_support.h"
+#include "ops/format/numeric_class.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -69,6 +70,7 @@ __attribute__((target("avx2"))) void read_ymm(const std::byte* data, size_t byte
 // assembler: a compiler sees that the sums are all the same and keeps one.
 constexpr double kSumsZmm = 24;
 constexpr double kSumsYmm = 12;
+constexpr double kSumsXmm = 12;
 
 // clang-format off
 #define AFD_ZMM(instruction, to) instruction " %%zmm30, %%zmm31, %%zmm" #to "\n\t"
@@ -88,6 +90,10 @@ constexpr double kSumsYmm = 12;
     "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\n\t"                                               \
     "vpmaddwd %%ymm14, %%ymm13, %%ymm13\n\t"                                                 \
     "vpaddd %%ymm13, %%ymm" #to ", %%ymm" #to "\n\t"
+#define AFD_MULTIPLY_ADD(to)                                                                 \
+    "movaps %%xmm14, %%xmm13\n\t"                                                            \
+    "mulps %%xmm15, %%xmm13\n\t"                                                             \
+    "addps %%xmm13, %%xmm" #to "\n\t"
 #define AFD_YMM_SUMS(sum)                                                                    \
     sum(0) sum(1) sum(2) sum(3) sum(4) sum(5) sum(6) sum(7) sum(8) sum(9) sum(10) sum(11)
 #define AFD_YMM_REGISTERS                                                                    \
@@ -97,6 +103,7 @@ constexpr double kSumsYmm = 12;
 
 // Zeros: no product is slow because of a denormal or of power.
 #define AFD_ZMM_ZEROS "vpxorq %%zmm30, %%zmm30, %%zmm30\n\tvpxorq %%zmm31, %%zmm31, %%zmm31"
+#define AFD_XMM_ZEROS "xorps %%xmm14, %%xmm14\n\txorps %%xmm15, %%xmm15"
 #define AFD_YMM_ZEROS "vpxor %%ymm14, %%ymm14, %%ymm14\n\tvpxor %%ymm15, %%ymm15, %%ymm15"
 // The registers come last: their list has commas.
 #define AFD_LOOP(name, isa, zeros, sums, ...)                                          \
@@ -110,6 +117,7 @@ AFD_LOOP(
 AFD_LOOP(fma_zmm, "avx512f", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vfmadd231ps"), AFD_ZMM_REGISTERS)
 AFD_LOOP(int8_zmm, "avx512f,avx512vnni", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vpdpbusd"), AFD_ZMM_REGISTERS)
 AFD_LOOP(fma_ymm, "avx2,fma", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_FMA), AFD_YMM_REGISTERS)
+AFD_LOOP(multiply_add_xmm, "sse2", AFD_XMM_ZEROS, AFD_YMM_SUMS(AFD_MULTIPLY_ADD), AFD_YMM_REGISTERS)
 AFD_LOOP(int8_ymm, "avx2", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_PAIRS), AFD_YMM_REGISTERS)
 
 // Six sums of 16 x 16 in tiles, each of 16 products of four bytes of depth.
@@ -193,9 +201,39 @@ LimitLoops of_this_processor() {
     return loops;
 }
 
+LimitLoops of_class(ops::NumericClass numeric_class) {
+    LimitLoops loops = of_this_processor();
+    const auto take_bf16 = [&](void (*loop)(size_t), double operations) {
+        loops.bf16 = loop;
+        loops.bf16_operations = operations;
+    };
+    if (!ops::is_native(numeric_class)) return loops;
+    switch (numeric_class) {
+        case ops::NumericClass::kPortable:
+            take_bf16(multiply_add_xmm, kSumsXmm * 8);
+            break;
+        case ops::NumericClass::kAvx2:
+            take_bf16(fma_ymm, kSumsYmm * 16);
+            break;
+        case ops::NumericClass::kAvx512:
+            take_bf16(fma_zmm, kSumsZmm * 32);
+            break;
+        case ops::NumericClass::kAvx512Bf16:
+            take_bf16(bf16_zmm, kSumsZmm * 64);
+            break;
+        case ops::NumericClass::kAmx:
+            break;
+    }
+    return loops;
+}
+
 #else
 
 LimitLoops of_this_processor() {
+    return kPortable;
+}
+
+LimitLoops of_class(ops::NumericClass) {
     return kPortable;
 }
 
@@ -206,6 +244,10 @@ LimitLoops of_this_processor() {
 const LimitLoops& limit_loops() {
     static const LimitLoops loops = of_this_processor();
     return loops;
+}
+
+LimitLoops limit_loops_of(ops::NumericClass numeric_class) {
+    return of_class(numeric_class);
 }
 
 }  // namespace afd::bench

@@ -9,6 +9,8 @@
 
 #include <cstddef>
 
+#include "ops/format/numeric_class.h"
+
 namespace afd::bench {
 
 struct LimitLoops {
@@ -24,5 +26,10 @@ struct LimitLoops {
 
 // The fastest that this processor can run.
 const LimitLoops& limit_loops();
+
+// The same, but the products of bf16 are by the instructions that the class is made for, also where
+// this processor has faster ones: of portable, multiplications and additions of SSE2. Of a class
+// that is not native, the fastest.
+LimitLoops limit_loops_of(ops::NumericClass numeric_class);
 
 }  // namespace afd::bench

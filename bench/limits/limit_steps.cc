@@ -50,8 +50,8 @@ double ReadStep::run(ops::Parallel& parallel) {
     return static_cast<double>(num_threads * piece);
 }
 
-double bf16_step(ops::Parallel& parallel) {
-    return run_on_all(parallel, limit_loops().bf16, limit_loops().bf16_operations);
+double bf16_step(ops::Parallel& parallel, const LimitLoops& loops) {
+    return run_on_all(parallel, loops.bf16, loops.bf16_operations);
 }
 
 double int8_step(ops::Parallel& parallel) {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-#include "ops/format/weight_format.h"
+#include "bench/limits/limit_loops.h"
 #include "ops/tensor/parallel.h"
 
 namespace afd::bench {
@@ -31,7 +31,7 @@ class ReadStep {
 
 // Multiply-adds in registers on every thread, with the instructions that limit_loops.h names for
 // this processor; returns the operations (two a product), 0 without a loop for it.
-double bf16_step(ops::Parallel& parallel);
+double bf16_step(ops::Parallel& parallel, const LimitLoops& loops = limit_loops());
 double int8_step(ops::Parallel& parallel);
 
 }  // namespace afd::bench

@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
+
+#include "proto/typed_number.h"
 
 namespace afd::client {
 namespace {
@@ -37,9 +39,9 @@ bool parse_authority(std::string_view authority, HttpUrl& url) {
     }
     if (url.host.empty()) return false;
     if (port.empty()) return true;
-    const char* end = port.data() + port.size();
-    const auto [rest, error] = std::from_chars(port.data() + 1, end, url.port);
-    return error == std::errc() && rest == end && url.port != 0;
+    const uint64_t number = whole_number(port.substr(1)).value_or(0);
+    url.port = static_cast<uint16_t>(number);
+    return number != 0 && number <= std::numeric_limits<uint16_t>::max();
 }
 
 }  // namespace

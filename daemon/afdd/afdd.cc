@@ -3,11 +3,14 @@
 
 #include <csignal>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "daemon/afdd/http_setup.h"
 #include "daemon/afdd/lane_list.h"
 #include "daemon/afdd/state_text.h"
 #include "daemon/config/own_host_name.h"
+#include "daemon/instance/build_version.h"
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/instance_memory.h"
 #include "daemon/loop/descriptor_limit.h"
@@ -98,15 +101,39 @@ Result<> Afdd::open_to_hosts() {
                ClusterIdentity::load(config_.cluster_dir, own_host_name(config_)));
     AFD_ASSIGN(const ListenAddress address, parse_listen_address(config_.cluster_listen));
     HostList::Plan wanted;
+    wanted.build = build_version();
     wanted.model_identity = setup_.model().identity();
     wanted.weights_identity = setup_.model().weights_identity();
     wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
+    for (const ops::NumericClass known : ops::supported_numeric_classes()) {
+        if (ops::is_native(known)) wanted.numeric_classes.emplace_back(ops::name_of(known));
+    }
     wanted.awaited = plan.shares(config_.instance);
+    // Each sum is made once: of a large model it takes milliseconds, and hosts try again and again.
+    using Share = std::pair<std::string, bool>;
+    wanted.check_room = [this, sums = std::map<Share, InstanceMemory>()](
+                            const std::string& host,
+                            const cluster::Join& join) mutable -> Result<> {
+        const Share share(host, join.shares_experts());
+        if (!sums.contains(share)) {
+            AFD_ASSIGN(sums[share], crew_->layout().memory_on(host, join.shares_experts()));
+        }
+        return check_room_on(host, sums[share], join.available_bytes());
+    };
     AFD_ASSIGN(hosts_,
                HostList::open(loop_, address, std::move(identity), std::move(wanted), *this));
     log::info(
         "waiting for hosts to join at {}: {}", hosts_->address().text(), hosts_->missing_text());
+    digest_thread_ = std::make_unique<DigestThread>(
+        loop_, setup_, [this](const Result<std::string>& digest) { on_digest(digest); });
     return {};
+}
+
+void Afdd::on_digest(const Result<std::string>& digest) {
+    if (digest.ok()) return hosts_->set_model_digest(digest.value());
+    if (ending_) return;
+    log::error("{}", digest.error().message);
+    end(ExitCode::kModel, kGraceMs);
 }
 
 Result<> Afdd::hire_crew() {

@@ -28,6 +28,7 @@
 #include "daemon/gateway/request/text_thread.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
+#include "daemon/instance/digest_thread.h"
 #include "daemon/instance/end_signals.h"
 #include "daemon/instance/instance_setup.h"
 #include "daemon/instance/service_life.h"
@@ -64,6 +65,7 @@ class Afdd final : private AttentionWorkers,
     static constexpr uint64_t kGraceMs = 3000;
 
     Result<> open_to_hosts();
+    void on_digest(const Result<std::string>& digest);
     Result<> hire_crew();
     Result<> create_gateway();
     Result<> open_doors();
@@ -116,8 +118,9 @@ class Afdd final : private AttentionWorkers,
     InstanceSetup setup_;
     std::unique_ptr<Takeover> takeover_;  // Null: it takes nobody's place.
     std::unique_ptr<WorkerDoor> door_;
-    std::unique_ptr<HostList> hosts_;  // Null: every worker runs here.
-    std::unique_ptr<Crew> crew_;       // That serves.
+    std::unique_ptr<HostList> hosts_;              // Null: every worker runs here.
+    std::unique_ptr<DigestThread> digest_thread_;  // For the hosts.
+    std::unique_ptr<Crew> crew_;                   // That serves.
     std::unique_ptr<TextThread> texts_;
     std::unique_ptr<Resizer> resizer_;  // Outlives the gateway, which may trace its crew.
     std::unique_ptr<Gateway> gateway_;

@@ -9,7 +9,6 @@
 #include "daemon/gateway/request/prompt.h"
 #include "daemon/program/logging.h"
 #include "model/attention/attention_config.h"
-#include "model/attention/kv_cache.h"
 #include "model/chat/template/chat_template.h"
 #include "proto/failure.h"
 

@@ -146,6 +146,18 @@ Result<> HostList::make_way(const Guest& guest,
         with(name, address(there.link.peer()), address(guest.link.peer())));
 }
 
+// Before anything else: what the other fields mean depends on it.
+Result<> HostList::check_build(const std::string& name, const cluster::Join& wanted) const {
+    if (wanted.build() == plan_.build) return {};
+    const std::string build = wanted.build().empty()
+                                  ? fmt::format("unknown (hosts {})", wanted.version())
+                                  : wanted.build();
+    return failed_precondition(
+        "host '{}' has afdd of version {:.127}, the leader of version {}: install the same one on "
+        "both",
+        with(name, build, plan_.build));
+}
+
 // Which model a host has that is not the leader's, as far as that tells what is to be mended.
 Result<> HostList::check_model(const std::string& name, const cluster::Join& wanted) const {
     if (wanted.model_identity() == plan_.model_identity) return {};
@@ -162,13 +174,46 @@ Result<> HostList::check_model(const std::string& name, const cluster::Join& wan
         with(name, wanted.model_identity(), plan_.model_identity));
 }
 
-Result<> HostList::check(const std::string& name, const cluster::Join& wanted) const {
-    if (wanted.version() != kClusterVersion) {
+Result<> HostList::check_numeric_class(const std::string& name, const cluster::Join& wanted) const {
+    const auto has = [&](const std::string& numeric_class) {
+        return std::ranges::find(wanted.numeric_classes(), numeric_class) !=
+               wanted.numeric_classes().end();
+    };
+    if (has(plan_.numeric_class)) return {};
+    const auto common =
+        std::ranges::find_if(plan_.numeric_classes.rbegin(), plan_.numeric_classes.rend(), has);
+    if (common == plan_.numeric_classes.rend()) {
         return failed_precondition(
-            "host '{}' speaks version {} of cluster.proto, the leader {}: "
-            "they are from different builds",
-            with(name, wanted.version(), kClusterVersion));
+            "the processor of host '{}' cannot run numeric class {}, nor another of the leader's",
+            with(name, plan_.numeric_class));
     }
+    return failed_precondition(
+        "the processor of host '{}' cannot run numeric class {}; the fastest that both have is "
+        "{}: start the leader with --numeric-class {}",
+        with(name, plan_.numeric_class, *common, *common));
+}
+
+// Of a model whose identity is the leader's, which looks at samples of its tensors alone. Experts
+// that were packed from other bits have that identity, too.
+Result<> HostList::check_bits(const std::string& name, const cluster::Join& wanted) const {
+    if (model_digest_.empty()) {
+        return unavailable(
+            "the leader still reads its weights, to compare them with those of host '{}'",
+            with(name));
+    }
+    if (wanted.model_digest().empty()) {
+        return unavailable("host '{}' still reads its weights, to compare them with the leader's",
+                           with(name));
+    }
+    if (wanted.model_digest() == model_digest_) return {};
+    return failed_precondition(
+        "host '{}' has other bits of the same model: the digest of its weights is {:.127}, the "
+        "leader's {}; copy the leader's files to it again, and delete {}-* of its weight_cache",
+        with(name, wanted.model_digest(), model_digest_, plan_.weights_identity));
+}
+
+Result<> HostList::check(const std::string& name, const cluster::Join& wanted) const {
+    AFD_TRY(check_build(name, wanted));
     if (!plan_.awaited.contains(name)) {
         return failed_precondition(
             "host '{}' is in none of the lists attention_hosts and "
@@ -176,23 +221,25 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
             with(name));
     }
     AFD_TRY(check_model(name, wanted));
-    if (std::ranges::find(wanted.numeric_classes(), plan_.numeric_class) ==
-        wanted.numeric_classes().end()) {
-        return failed_precondition(
-            "the processor of host '{}' cannot run numeric class {}: start "
-            "the leader with --numeric-class and one that all can run, "
-            "avx2 for example",
-            with(name, plan_.numeric_class));
-    }
+    AFD_TRY(check_numeric_class(name, wanted));
     if (wanted.port() == 0 || wanted.port() > UINT16_MAX) {
         return data_loss("host '{}' listens at port {}, which is none", with(name, wanted.port()));
     }
-    return {};
+    // Of one in whose place it comes, the workers have what its own will have.
+    const auto there = joined_.find(name);
+    const bool is_again = there != joined_.end() && there->second->facts.boot() == wanted.boot();
+    if (wanted.has_available_bytes() && !is_again) AFD_TRY(plan_.check_room(name, wanted));
+    // The last: waiting mends it.
+    return check_bits(name, wanted);
 }
 
 // It hears why, and has a moment to go.
 void HostList::refuse(Guest& guest, const Error& why) {
-    refusals_.warn(guest.link.peer(), "refused: " + why.message, loop_.now_ms());
+    // What is available is another number at each attempt.
+    const std::string kind = why.code == Code::kResourceExhausted
+                                 ? "no room on " + guest.link.channel().peer_name()
+                                 : "";
+    refusals_.warn(guest.link.peer(), "refused: " + why.message, loop_.now_ms(), kind);
     cluster::LeaderMessage answer;
     answer.mutable_refusal()->set_code(static_cast<uint32_t>(why.code));
     answer.mutable_refusal()->set_message(why.message);

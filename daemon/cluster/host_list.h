@@ -2,7 +2,7 @@
 #pragma once
 
 // HostList: the hosts that have joined the afdd that leads. It listens for them, judges whether
-// they can run its workers, and gives up those that are silent.
+// they can run its workers and have room for them, and gives up those that are silent.
 //
 //   connects        TLS       Join              its connection ends, or it joins anew
 //  ---------> guest ---> ... ------> joined --------------------------------------------> gone
@@ -14,11 +14,13 @@
 //
 // It knows nothing of workers: when a host joins or leaves, the listener does what there is to do.
 
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/cluster/certificate_watch.h"
@@ -51,11 +53,18 @@ class HostList {
     static constexpr size_t kGuestsMax = 64;
 
     struct Plan {
+        std::string build;  // The leader's (Join.build).
         std::string model_identity;
         std::string weights_identity;  // Apart from what kv_dtype adds.
         std::string numeric_class;     // Its name: what every host must be able to run.
+        // That the leader could run instead, slowest first.
+        std::vector<std::string> numeric_classes;
         // The hosts that are awaited, and what each hears when it joins.
         std::map<std::string, cluster::Joined> awaited;
+        // Whether the workers of a host fit into what it says is available.
+        // Errors: kResourceExhausted: they do not; says the numbers and what to change. REQUIRES:
+        // it is set, if hosts say what is available.
+        std::function<Result<>(const std::string& host, const cluster::Join& join)> check_room;
     };
 
     // REQUIRES: `loop` and `listener` outlive it.
@@ -67,6 +76,8 @@ class HostList {
                                                   HostListener& listener);
     ~HostList();
 
+    // Of every byte of the leader's model. Until it is known, hosts are told to try again.
+    void set_model_digest(std::string digest) { model_digest_ = std::move(digest); }
     // With the port that was given.
     const ListenAddress& address() const { return address_; }
     // Nothing: it has not joined.
@@ -92,13 +103,17 @@ class HostList {
     void refuse(Guest& guest, const Error& why);
     void drop(Guest& guest, const std::string& why);
     void beat();
+    Result<> check_build(const std::string& name, const cluster::Join& wanted) const;
     Result<> check_model(const std::string& name, const cluster::Join& wanted) const;
+    Result<> check_numeric_class(const std::string& name, const cluster::Join& wanted) const;
+    Result<> check_bits(const std::string& name, const cluster::Join& wanted) const;
     Result<> make_way(const Guest& guest, const std::string& name, const cluster::Join& wanted);
 
     EventLoop& loop_;
     ClusterIdentity identity_;
     CertificateWatch certificate_watch_;
     const Plan plan_;
+    std::string model_digest_;  // Empty: not known yet.
     HostListener& listener_;
     ListenAddress address_;
     std::list<Guest> guests_;  // Joined ones, too.

@@ -35,9 +35,12 @@ std::optional<std::string> RefusalLog::take(const std::string& peer,
     return LogLimit::more(*num_unsaid);
 }
 
-void RefusalLog::warn(const std::string& peer, const std::string& why, uint64_t now_ms) {
+void RefusalLog::warn(const std::string& peer,
+                      const std::string& why,
+                      uint64_t now_ms,
+                      const std::string& kind) {
     const std::string reason = reason_of(peer, why);
-    const auto more = take(peer, reason, now_ms);
+    const auto more = take(peer, kind.empty() ? reason : kind, now_ms);
     if (more) log::warn("{}: {}{}", peer, reason, *more);
 }
 

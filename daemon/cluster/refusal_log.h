@@ -21,8 +21,12 @@ class RefusalLog {
     static constexpr size_t kEntriesMax = 64;
 
     // Says in the log why `peer` was refused, unless that is to be left out. `why` may be of a
-    // link, with the peer in front.
-    void warn(const std::string& peer, const std::string& why, uint64_t now_ms);
+    // link, with the peer in front. `kind`: of reasons that are one, though their numbers differ;
+    // empty: each is its own.
+    void warn(const std::string& peer,
+              const std::string& why,
+              uint64_t now_ms,
+              const std::string& kind = "");
 
     // Before a line on `peer`, "10.0.0.5:41234" or "stand-in at [fd00::1]:41234", whose port
     // changes each time. Nothing: it is to be left out; else what to append.

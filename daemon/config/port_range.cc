@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/config/port_range.h"
 
-#include <charconv>
+#include <limits>
+#include <optional>
+#include <string_view>
 
 #include "proto/failure.h"
+#include "proto/typed_number.h"
 
 namespace afd::daemon {
 
 Result<PortRange> parse_port_range(const std::string& text) {
-    PortRange range;
-    if (text.empty()) return range;
-    const char* const end = text.data() + text.size();
-    const auto first = std::from_chars(text.data(), end, range.first);
-    const bool has_dash = first.ec == std::errc() && first.ptr != end && *first.ptr == '-';
-    const auto last = std::from_chars(has_dash ? first.ptr + 1 : end, end, range.last);
-    const bool is_whole = has_dash && last.ec == std::errc() && last.ptr == end;
-    if (is_whole && range.first != 0 && range.first <= range.last) return range;
+    if (text.empty()) return PortRange();
+    const std::string_view view = text;
+    if (const size_t dash = view.find('-'); dash != std::string_view::npos) {
+        const uint64_t first = whole_number(view.substr(0, dash)).value_or(0);
+        const uint64_t last = whole_number(view.substr(dash + 1)).value_or(0);
+        if (first != 0 && first <= last && last <= std::numeric_limits<uint16_t>::max()) {
+            return PortRange{static_cast<uint16_t>(first), static_cast<uint16_t>(last)};
+        }
+    }
     return invalid_argument("must be two ports, the lower one first, as in 7420-7499");
 }
 

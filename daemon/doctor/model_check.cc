@@ -12,6 +12,7 @@
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/attention_half.h"
 #include "model/family/expert_formats.h"
+#include "model/family/mixture_keys.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -74,7 +75,7 @@ std::string expansion_line(const model::ModelConfig& config) {
     if (!config.form.is_int4() || config.quantisation.experts != ops::WeightFormat::kBf16)
         return "";
     return "# model: the experts are bf16 in memory, also those stored in 4 bits: those stay int4 "
-           "that are symmetric, in groups of 32 or a multiple of 64, all routed ones alike, with "
+           "that are in groups of 32 or a multiple of 64, in order, all routed ones alike, with "
            "bf16 or fp16 scales; afd-quantize --experts int4 makes such a checkpoint\n";
 }
 
@@ -102,7 +103,10 @@ Result<CheckedModel> check_model(const std::string& directory,
     if (!generation.ok()) return generation.error();
     auto tensors = model::TensorStore::open(directory);
     if (!tensors.ok() && has_weights(directory)) return tensors.error();
-    if (tensors.ok()) model::settle_expert_formats(tensors.value(), config);
+    if (tensors.ok()) {
+        model::settle_mixture_names(tensors.value(), config);
+        model::settle_expert_formats(tensors.value(), config);
+    }
     // What it cannot have is said of the configuration, not of the model (needs_of).
     static_cast<void>(model::set_int4_rows(int4_rows, config.quantisation).ok());
     AFD_ASSIGN(const std::string weights,

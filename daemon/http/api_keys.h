@@ -25,7 +25,7 @@ class ApiKeys {
 
     // `file` empty: `environment_key`, which may be empty too.
     // Errors: kNotFound, kPermissionDenied, kInvalidArgument naming file and line, not the key;
-    // kDataLoss: no regular file, too long.
+    // kDataLoss: no regular file, too long; kUnavailable: it cannot be read for another reason.
     static Result<ApiKeys> load(const std::string& file, std::string_view environment_key);
 
     bool empty() const { return keys_.empty(); }

@@ -53,14 +53,23 @@ Result<schedule::WindowLayout> InstanceLayout::window_layout() const {
     return schedule::WindowLayout::compute(geometry);
 }
 
+MemorySources InstanceLayout::memory_sources(const schedule::WindowLayout& layout) const {
+    return {.model = setup_.model().config(),
+            .files = &setup_.model(),
+            .numeric_class = setup_.numeric_class(),
+            .placement = placement_ ? &*placement_ : nullptr,
+            .layout = layout};
+}
+
 Result<InstanceMemory> InstanceLayout::memory() const {
     AFD_ASSIGN(const schedule::WindowLayout layout, window_layout());
-    return memory_here(config_,
-                       {.model = setup_.model().config(),
-                        .files = &setup_.model(),
-                        .numeric_class = setup_.numeric_class(),
-                        .placement = placement_ ? &*placement_ : nullptr,
-                        .layout = layout});
+    return memory_here(config_, memory_sources(layout));
+}
+
+Result<InstanceMemory> InstanceLayout::memory_on(const std::string& host,
+                                                 bool has_weight_cache) const {
+    AFD_ASSIGN(const schedule::WindowLayout layout, window_layout());
+    return daemon::memory_on(host, has_weight_cache, config_, memory_sources(layout));
 }
 
 Result<> InstanceLayout::create_segments() {

@@ -49,6 +49,8 @@ class InstanceLayout {
     // What the workers of this host will take. After place_experts(), on the same thread.
     // Errors: kInvalidArgument: the configuration.
     Result<InstanceMemory> memory() const;
+    // The same of another host (memory_on()).
+    Result<InstanceMemory> memory_on(const std::string& host, bool has_weight_cache) const;
     // Cost: that of clearing the memory.
     // Errors: kInvalidArgument: the configuration; else shared memory.
     Result<> create_segments();
@@ -78,6 +80,7 @@ class InstanceLayout {
 
   private:
     Result<schedule::WindowLayout> window_layout() const;
+    MemorySources memory_sources(const schedule::WindowLayout& layout) const;
 
     const InstanceSetup& setup_;
     const Config config_;

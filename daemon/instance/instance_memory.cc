@@ -16,10 +16,10 @@
 #include "model/decoder/attention_half.h"
 #include "model/decoder/expert_weights.h"
 #include "model/decoder/serving_memory.h"
-#include "model/weight_cache/weight_cache.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/instance_segments.h"
 #include "schedule/shared_memory/memory_room.h"
+#include "schedule/shared_memory/worker_segments.h"
 
 namespace afd::daemon {
 namespace {
@@ -88,19 +88,34 @@ void add_experts_of_attention(const Config& config,
     }
 }
 
-ExpertSum experts_here(const Config& config, const MemorySources& sources) {
+ExpertSum experts_on(const std::string& host, const Config& config, const MemorySources& sources) {
     const HostPlan plan(config);
     ExpertSum experts(sources.model, sources.numeric_class);
-    for (uint32_t i = 0; i < plan.num_workers(control::ATTENTION, ""); ++i) {
+    for (uint32_t i = 0; i < plan.num_workers(control::ATTENTION, host); ++i) {
         add_experts_of_attention(config, sources.model, experts);
     }
     for (uint32_t rank = 0; rank < config.num_ffn_workers(); ++rank) {
-        if (sources.placement == nullptr || !plan.host_of(control::FFN, rank).empty()) continue;
+        if (sources.placement == nullptr || plan.host_of(control::FFN, rank) != host) continue;
         for (const schedule::HeldExpert& held : sources.placement->held_experts(rank)) {
             experts.add(held.layer_id, held.expert);
         }
     }
     return experts;
+}
+
+// The leader has those of all workers, since it looks at them; another host those of its own.
+uint64_t segment_bytes_on(const std::string& host,
+                          const Config& config,
+                          const schedule::WindowLayout& layout) {
+    using schedule::Role;
+    const schedule::Windows windows = windows_of(config.transport);
+    if (host.empty()) return schedule::InstanceSegments::total_bytes(layout, windows);
+    const HostPlan plan(config);
+    const auto of_workers = [&](control::Role role, Role own_role) {
+        return plan.num_workers(role, host) *
+               schedule::WorkerSegments::total_bytes(layout, own_role, windows);
+    };
+    return of_workers(control::ATTENTION, Role::kAttention) + of_workers(control::FFN, Role::kFfn);
 }
 
 }  // namespace
@@ -135,23 +150,29 @@ std::string InstanceMemory::remedy() const {
     return text + "take a smaller or quantised model (afd-quantize), or run workers on more hosts";
 }
 
-InstanceMemory memory_here(const Config& config, const MemorySources& sources) {
+InstanceMemory memory_on(const std::string& host,
+                         bool has_weight_cache,
+                         const Config& config,
+                         const MemorySources& sources) {
     InstanceMemory memory;
-    memory.num_attention_workers = HostPlan(config).num_workers(control::ATTENTION, "");
+    memory.num_attention_workers = HostPlan(config).num_workers(control::ATTENTION, host);
     if (memory.num_attention_workers > 0) {
         memory.attention_bytes = memory.num_attention_workers * attention_bytes_per_worker(sources);
         memory.kv_bytes = memory.num_attention_workers * kv_bytes_per_worker(config, sources.model);
     }
-    memory.segment_bytes =
-        schedule::InstanceSegments::total_bytes(sources.layout, windows_of(config.transport));
-    memory.window_bytes = window_bytes_here(config, sources.layout);
-    const ExpertSum experts = experts_here(config, sources);
-    if (model::WeightCache::is_usable(choose_weight_cache(config).directory)) {
+    memory.segment_bytes = segment_bytes_on(host, config, sources.layout);
+    memory.window_bytes = window_bytes_on(host, config, sources.layout);
+    const ExpertSum experts = experts_on(host, config, sources);
+    if (has_weight_cache) {
         memory.mapped_expert_bytes = experts.of_each_once();
     } else {
         memory.private_expert_bytes = experts.of_workers();
     }
     return memory;
+}
+
+InstanceMemory memory_here(const Config& config, const MemorySources& sources) {
+    return memory_on("", shares_experts(config), config, sources);
 }
 
 Result<> check_room_for(const InstanceMemory& memory,
@@ -167,6 +188,17 @@ Result<> check_room_for(const InstanceMemory& memory,
              memory.private_text(),
              num_available >> 20,
              remedy.empty() ? memory.remedy() : remedy));
+}
+
+Result<> check_room_on(const std::string& host,
+                       const InstanceMemory& memory,
+                       uint64_t num_available) {
+    const uint64_t num_bytes = memory.private_bytes();
+    if (num_bytes <= num_available) return {};
+    return resource_exhausted(
+        "host '{}' has no room for its workers: they need {} MiB of memory ({}), and {} MiB are "
+        "available there: {}",
+        with(host, num_bytes >> 20, memory.private_text(), num_available >> 20, memory.remedy()));
 }
 
 }  // namespace afd::daemon

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// InstanceMemory: what the workers of this host take of memory, known before any of them starts:
-// from the configuration, config.json and the headers of the tensors. Only what is certain to be
+// InstanceMemory: what the workers of a host take of memory, known before any of them starts: from
+// the configuration, config.json and the headers of the tensors. Only what is certain to be
 // resident is counted, so that nothing is refused that would run: no scratch, no code, no routers
 // (who needs how much of them shows when they are read).
 //
@@ -23,14 +23,14 @@
 namespace afd::daemon {
 
 struct InstanceMemory {
-    uint32_t num_attention_workers = 0;  // Of this host.
+    uint32_t num_attention_workers = 0;  // Of the host.
     // In bytes, of all of them together:
     uint64_t attention_bytes = 0;       // Weights; 0 also if they are not there yet.
     uint64_t kv_bytes = 0;              // KV caches.
-    uint64_t segment_bytes = 0;         // Of the instance; those of other hosts are theirs.
+    uint64_t segment_bytes = 0;         // Where the instance is led, those of all of its workers.
     uint64_t window_bytes = 0;          // Of windows that are no segments (window_memory.h).
     uint64_t private_expert_bytes = 0;  // Without a weight cache each worker has its own.
-    uint64_t mapped_expert_bytes = 0;   // Else, of those that any worker here has.
+    uint64_t mapped_expert_bytes = 0;   // Else, of those that any worker of the host has.
 
     uint64_t private_bytes() const {
         return attention_bytes + kv_bytes + segment_bytes + window_bytes + private_expert_bytes;
@@ -53,6 +53,11 @@ struct MemorySources {
 };
 
 InstanceMemory memory_here(const Config& config, const MemorySources& sources);
+// On another host. `has_weight_cache`: whether its workers share their experts in one.
+InstanceMemory memory_on(const std::string& host,
+                         bool has_weight_cache,
+                         const Config& config,
+                         const MemorySources& sources);
 
 // `others`: what has memory already and keeps it (" beside those that serve"); empty: nobody.
 // `remedy`: empty: that of `memory`.
@@ -61,5 +66,9 @@ InstanceMemory memory_here(const Config& config, const MemorySources& sources);
 Result<> check_room_for(const InstanceMemory& memory,
                         const std::string& others = "",
                         const std::string& remedy = "");
+// The same of another host, which has so much available.
+Result<> check_room_on(const std::string& host,
+                       const InstanceMemory& memory,
+                       uint64_t num_available);
 
 }  // namespace afd::daemon

@@ -25,4 +25,8 @@ WeightCacheChoice choose_weight_cache(const Config& config) {
     return choice;
 }
 
+bool shares_experts(const Config& config) {
+    return model::WeightCache::is_usable(choose_weight_cache(config).directory);
+}
+
 }  // namespace afd::daemon

@@ -18,4 +18,8 @@ struct WeightCacheChoice {
 
 WeightCacheChoice choose_weight_cache(const Config& config);
 
+// Whether workers of this host map packed experts, which are one copy for all of them; else each
+// has its own. Creates nothing.
+bool shares_experts(const Config& config);
+
 }  // namespace afd::daemon

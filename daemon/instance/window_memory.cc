@@ -7,11 +7,13 @@
 
 namespace afd::daemon {
 
-uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout) {
+uint64_t window_bytes_on(const std::string& host,
+                         const Config& config,
+                         const schedule::WindowLayout& layout) {
     if (config.transport != Transport::kUcx || config.num_ffn_workers() == 0) return 0;
     const HostPlan plan(config);
-    const uint64_t num_attention = plan.num_workers(control::ATTENTION, "");
-    const uint64_t num_ffn = plan.num_workers(control::FFN, "");
+    const uint64_t num_attention = plan.num_workers(control::ATTENTION, host);
+    const uint64_t num_ffn = plan.num_workers(control::FFN, host);
     const bool have_rings = config.ucx_neighbours == Neighbours::kMemory;
     return num_attention * schedule::private_bytes(layout, schedule::Role::kAttention) +
            num_ffn * schedule::private_bytes(layout, schedule::Role::kFfn) +

@@ -5,6 +5,7 @@
 // own, beside its segments. Each takes it at its start, whole.
 
 #include <cstdint>
+#include <string>
 
 #include "daemon/config/config.h"
 #include "proto/status.h"
@@ -12,9 +13,11 @@
 
 namespace afd::daemon {
 
-// The bytes of the windows of the workers that run on this host, with the rings of those that are
-// neighbours. 0: windows are segments, and counted there.
-uint64_t window_bytes_here(const Config& config, const schedule::WindowLayout& layout);
+// The bytes of the windows of the workers that `host` runs (empty: this one), with the rings of
+// those that are neighbours. 0: windows are segments, and counted there.
+uint64_t window_bytes_on(const std::string& host,
+                         const Config& config,
+                         const schedule::WindowLayout& layout);
 
 // Errors: kInvalidArgument: no message holds a micro-batch. Else each worker would find out, at
 // each of its starts.

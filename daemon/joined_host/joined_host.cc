@@ -12,16 +12,22 @@
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/config/own_host_name.h"
 #include "daemon/config/worker_name.h"
+#include "daemon/instance/build_version.h"
+#include "daemon/instance/weight_cache_choice.h"
 #include "daemon/joined_host/local_welcome.h"
 #include "daemon/placement/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "daemon/worker/worker_options.h"
 #include "proto/failure.h"
+#include "schedule/shared_memory/memory_room.h"
 
 namespace afd::daemon {
 
 namespace {
+
+// What workers that are killed take to end, many times over.
+constexpr uint64_t kEndingMsMax = 10'000;
 
 // The kernel draws it at its start: no two machines have the same, nor one machine twice.
 std::string boot_id() {
@@ -83,7 +89,10 @@ ExitCode JoinedHost::run() {
     signals_.push_back(std::make_unique<SignalWatcher>(
         loop_, SIGUSR1, [this] { log::info("SIGUSR1: {}", state_text()); }));
     life_.begin();
+    // At once: of all but the digest the leader may already say what is wrong.
     tie_->start();
+    digest_thread_ = std::make_unique<DigestThread>(
+        loop_, setup_, [this](const Result<std::string>& digest) { on_digest(digest); });
     loop_.run();
     signals_.clear();
     return exit_code_;
@@ -106,13 +115,24 @@ Result<> JoinedHost::open() {
     return {};
 }
 
+void JoinedHost::on_digest(const Result<std::string>& digest) {
+    if (is_ending_) return;
+    if (!digest.ok()) {
+        log::error("{}", digest.error().message);
+        return end(ExitCode::kModel);
+    }
+    model_digest_ = digest.value();
+}
+
 Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
     AFD_TRY(listen_beside(leader));
     cluster::Join join;
     join.set_version(kClusterVersion);
+    join.set_build(build_version());
     join.set_port(own_address_.port);
     join.set_model_identity(setup_.model().identity());
     join.set_weights_identity(setup_.model().weights_identity());
+    join.set_model_digest(model_digest_);
     join.set_boot(boot_id());
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
         join.add_numeric_classes(std::string(ops::name_of(known)));
@@ -120,7 +140,27 @@ Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
     join.set_num_cores(static_cast<uint32_t>(allowed_cpus().size()));
     join.set_memory_bytes(static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
                           static_cast<uint64_t>(::sysconf(_SC_PAGE_SIZE)));
+    AFD_TRY(say_room(join));
     return join;
+}
+
+// Before any of its workers runs. Those that stay while the host joins again have theirs; what
+// those have that are ending, the next ones can have.
+Result<> JoinedHost::say_room(cluster::Join& join) {
+    if (std::ranges::none_of(seats_, [](const auto& seat) { return seat.second->is_ending(); })) {
+        ending_since_ms_.reset();
+    } else {
+        const uint64_t now_ms = loop_.now_ms();
+        ending_since_ms_ = ending_since_ms_.value_or(now_ms);
+        // One that the kernel does not let go holds up no others.
+        if (now_ms - *ending_since_ms_ < kEndingMsMax) {
+            return unavailable("{}: the workers of before have not ended yet",
+                               with(tie_->leader_name()));
+        }
+    }
+    join.set_shares_experts(shares_experts(config_));
+    if (!has_workers()) join.set_available_bytes(schedule::available_memory_bytes());
+    return {};
 }
 
 // Where the leader's way to this host ends, so that its stand-ins find it.
@@ -203,7 +243,7 @@ void JoinedHost::on_leader_missing(const std::string& why) {
 
 void JoinedHost::on_leader_refuses(const Error& why) {
     log::error("{}", why.message);
-    end(ExitCode::kUsage);
+    end(why.code == Code::kResourceExhausted ? ExitCode::kSharedMemory : ExitCode::kUsage);
 }
 
 Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
@@ -274,6 +314,9 @@ Seat::Settings JoinedHost::seat_settings(control::Role role, uint32_t index) {
     };
     settings.shared_segments = [this, local](const control::Welcome& welcome) {
         return local.shared_segments(setup_, welcome);
+    };
+    settings.on_ready = [this, role](const control::Welcome& welcome) {
+        kept_experts_.keep(role, welcome, setup_.model());
     };
     settings.on_gone = [this] {
         release_cores();

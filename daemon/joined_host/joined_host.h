@@ -5,9 +5,11 @@
 // has the model and the machine, starts the workers that the leader's stand-ins ask for, and knows
 // nothing of requests.
 //
-// The end of the leader is the end of its workers, but not of this: it joins again. What was read
-// of the model stays in the memory of the kernel. With leave_with_leader it ends when the leader
-// has ended in order, and a signal to end means that the leader has one, too, and drains first.
+// The end of the leader is the end of its workers, but not of this: it joins again, and keeps the
+// packed experts mapped until then. With leave_with_leader it ends when the leader has ended in
+// order, and a signal to end means that the leader has one, too, and drains first.
+//
+// The leader knows what its workers take here, and refuses a host that has no room for them.
 
 #include <cstdint>
 #include <functional>
@@ -24,8 +26,10 @@
 #include "daemon/config/config.h"
 #include "daemon/config/cpu_plan.h"
 #include "daemon/config/listen_address.h"
+#include "daemon/instance/digest_thread.h"
 #include "daemon/instance/end_signals.h"
 #include "daemon/instance/instance_setup.h"
+#include "daemon/instance/kept_experts.h"
 #include "daemon/instance/service_life.h"
 #include "daemon/instance/ucx_network.h"
 #include "daemon/joined_host/guests.h"
@@ -62,6 +66,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
 
     ExitCode fail(ExitCode code, const Error& error);
     Result<> open();
+    void on_digest(const Result<std::string>& digest);
     // The leader.
     Result<cluster::Join> join_over(const ClusterLink& leader) override;
     Result<> on_joined(const ClusterLink& leader, const cluster::Joined& joined) override;
@@ -88,6 +93,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     std::string state_text() const;
     void leave(const char* why);
     void end(ExitCode code);
+    Result<> say_room(cluster::Join& join);
     bool has_workers() const;
     void check_all_gone();
 
@@ -98,9 +104,12 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     EventLoop loop_;
     ServiceLife life_;
     InstanceSetup setup_;
+    KeptExperts kept_experts_;  // Of the workers of now, or of the last ones.
     std::optional<ClusterIdentity> identity_;
     std::optional<CertificateWatch> certificate_watch_;
     std::unique_ptr<WorkerDoor> door_;
+    std::unique_ptr<DigestThread> digest_thread_;
+    std::string model_digest_;  // Empty: not known yet; the leader says to ask again.
     std::unique_ptr<LeaderTie> tie_;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
     UcxNetwork ucx_network_;     // Of the workers, from then on.
@@ -114,6 +123,8 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     Timer leave_timer_;
     Timer grace_timer_;
     EndSignals end_signals_;
+    std::optional<uint64_t>
+        ending_since_ms_;      // Workers that no stand-in wants; none: there are none.
     bool is_leaving_ = false;  // When the leader has drained.
     bool is_ending_ = false;
     ExitCode exit_code_ = ExitCode::kOk;

@@ -201,7 +201,10 @@ Result<> Seat::take_from_worker() {
     while (true) {
         AFD_ASSIGN(const bool is_complete, channel_->next(*message.mutable_message()));
         if (!is_complete) return {};
-        if (link_ != nullptr && !has_next_) link_->send(message);
+        // Of a process that is to end, the next one's Welcome is here.
+        if (has_next_) continue;
+        if (message.message().has_ready()) settings_.on_ready(welcome_);
+        if (link_ != nullptr) link_->send(message);
     }
 }
 

@@ -51,6 +51,8 @@ class Seat {
         std::function<Result<schedule::WorkerSegments>(const control::Welcome&)> create_segments;
         // A segment that is not the seat's own: name and descriptor.
         std::function<schedule::WorkerSegments::Handles(const control::Welcome&)> shared_segments;
+        // The process of this Welcome is ready.
+        std::function<void(const control::Welcome&)> on_ready;
         // The process is gone, and no other is here yet. Another may follow at once.
         std::function<void()> on_gone;
     };
@@ -64,6 +66,8 @@ class Seat {
     Result<> admit(ControlChannel& channel);
 
     int pid() const { return process_ == nullptr ? 0 : process_->pid(); }
+    // There is a process, and no stand-in wants it any more.
+    bool is_ending() const { return process_ != nullptr && link_ == nullptr; }
     // That of the process, or of the last one.
     const CpuShare& cpu_share() const { return cpu_share_; }
     // Of the next process. REQUIRES: there is none.

@@ -18,14 +18,7 @@
 #include "model/weight_cache/sealed_file.h"
 #include "ops/format/amx_support.h"
 #include "proto/failure.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define AFD_HAS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define AFD_HAS_SANITIZER 1
-#endif
-#endif
+#include "proto/sanitizers.h"
 
 namespace afd::daemon {
 namespace {
@@ -181,7 +174,7 @@ void allow_sockets(Rules& rules) {
 }  // namespace
 
 bool can_confine() {
-#ifdef AFD_HAS_SANITIZER
+#if AFD_SANITIZED
     return false;
 #else
     return true;

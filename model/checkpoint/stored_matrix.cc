@@ -45,6 +45,7 @@ Result<> read_foreign(const TensorStore& tensors, const std::string& name, Store
                read_foreign_int4({tensors, tensors.form(), name, matrix.num_outputs, matrix.depth},
                                  ops::int4_group_size(matrix.format)));
     matrix.int4 = std::move(stored.nibbles);
+    matrix.int4_zero = std::move(stored.zero);
     for (const float scale : stored.scale) {
         const uint16_t bits = ops::has_fp16_scales(matrix.format) ? ops::fp16_from_float(scale).bits
                                                                   : ops::from_float(scale).bits;
@@ -136,11 +137,14 @@ ops::Int8Weight StoredMatrix::int8_weight() const {
 
 ops::Int4Weight StoredMatrix::int4_weight() const {
     AFD_ASSERT(ops::has_nibbles(format), "format %d", static_cast<int>(format));
+    const size_t groups = int4_scale_columns(depth, format);
+    const bool has_zeros = ops::has_zero_points(format);
     return {.values = ops::make_rows(int4.data(), num_outputs, (depth + 1) / 2),
-            .scale = ops::make_rows(
-                int4_scale.data(), num_outputs, size_t{int4_scale_columns(depth, format)}),
+            .scale = ops::make_rows(int4_scale.data(), num_outputs, groups),
             .num_columns = depth,
-            .format = format};
+            .format = format,
+            .zero = has_zeros ? ops::make_rows(int4_zero.data(), num_outputs, groups)
+                              : ops::Rows<const int8_t>{}};
 }
 
 ops::Fp8Weight StoredMatrix::fp8_weight() const {
@@ -163,6 +167,10 @@ ops::PackedLinear StoredMatrix::packed(ops::NumericClass numeric_class) const {
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
             break;
     }
     return ops::PackedLinear::pack(int4_weight(), numeric_class);
@@ -186,6 +194,10 @@ ops::PackedLinear packed_gate_up(const StoredMatrix& gate,
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
             break;
     }
     return ops::PackedLinear::pack_gate_up(gate.int4_weight(), up.int4_weight(), numeric_class);
@@ -238,6 +250,10 @@ Result<StoredMatrix> read_matrix(const TensorStore& tensors,
         case WeightFormat::kInt4Group64:
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
             break;
     }
     AFD_TRY(read_int4(tensors, name, matrix));

@@ -8,6 +8,7 @@
 //   bf16      BF16 (or F32) [N, K]       none
 //   int8      I8 [N, K]                  F32 [N]
 //   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
+//   -zero     as foreign_form.h says; in memory as int4
 //   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv (fp8_blocks.h)
 //   mxfp4     as fused_experts.h says; in memory as int4, the scales in bf16
 // An int4 byte holds element k even in the low nibble, k odd in the high one, two's complement.
@@ -35,6 +36,7 @@ struct StoredMatrix {
     std::vector<float> int8_scale = {};     // [N]
     std::vector<uint8_t> int4 = {};         // [N, ceil(K / 2)]; e2m1 of mxfp4, too
     std::vector<uint16_t> int4_scale = {};  // [N, ceil(K / group)], bits as the format says
+    std::vector<int8_t> int4_zero = {};     // As the scales, of formats with zero points
     Fp8Blocks fp8 = {};                     // [N, K] and its scales
 
     bool empty() const { return num_outputs == 0; }
@@ -48,8 +50,8 @@ struct StoredMatrix {
     ops::PackedLinear packed(ops::NumericClass numeric_class) const;
 
     // What the products multiply by: bf16 as stored; int8 q · scale, exact in fp32 unless tiny;
-    // int4 (q · scale) →bf16; mxfp4 e2m1 · scale, a bf16; fp8 value · scale in fp32. Row-major [N,
-    // K].
+    // int4 ((q - zero) · scale) →bf16; mxfp4 e2m1 · scale, a bf16; fp8 value · scale in fp32.
+    // Row-major [N, K].
     std::vector<float> values() const;
 };
 

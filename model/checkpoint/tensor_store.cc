@@ -6,9 +6,12 @@
 #include <array>
 #include <functional>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "model/checkpoint/tensor_names.h"
 #include "model/safetensors/float_types.h"
 #include "proto/failure.h"
 
@@ -23,6 +26,14 @@ uint64_t elements_of(std::span<const uint64_t> shape) {
 
 Result<TensorStore> TensorStore::open(const std::string& directory) {
     AFD_ASSIGN(TensorFiles files, TensorFiles::open(directory));
+    for (const NamePrefix& prefix : kWrappedNames) {
+        if (files.find(kEmbeddingTensor) != nullptr) break;
+        const std::string_view rest =
+            std::string_view(kEmbeddingTensor).substr(prefix.plain.size());
+        if (files.find(std::string(prefix.stored) + std::string(rest)) != nullptr) {
+            AFD_TRY(files.rename(prefix));
+        }
+    }
     return TensorStore(std::move(files));
 }
 

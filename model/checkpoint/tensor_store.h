@@ -4,6 +4,7 @@
 // TensorStore: the tensors of a model directory as weights, in whatever form they are stored. Const
 // and thread-safe after open() and set_form().
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,10 +22,18 @@
 
 namespace afd::model {
 
+// How models of text and images, whose text model alone is served, begin the names of its tensors:
+// in releases, and in files of newer libraries.
+inline constexpr std::array kWrappedNames = {
+    NamePrefix{.stored = "language_model.", .plain = "", .kept = "lm_head."},
+    NamePrefix{.stored = "model.language_model.", .plain = "model.", .kept = "lm_head."},
+};
+
 class TensorStore : public TensorFiles {
   public:
     TensorStore() = default;
-    // As TensorFiles::open().
+    // As TensorFiles::open(). Where the text model is a part of another (kWrappedNames), its
+    // tensors have their usual names, and the others are not there.
     static Result<TensorStore> open(const std::string& directory);
 
     // How another program has quantised matrices of this model, as its configuration says. What is

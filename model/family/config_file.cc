@@ -14,6 +14,7 @@
 #include "model/family/decoder_keys.h"
 #include "model/family/expert_formats.h"
 #include "model/family/family_registry.h"
+#include "model/family/text_config.h"
 #include "model/json/json_document.h"
 
 namespace afd::model {
@@ -102,20 +103,19 @@ void check_attention_format(KeyReader& keys, const ModelConfig& config) {
                 "for models of type " + config.model_type + " with \"attention\": " + list);
 }
 
-}  // namespace
-
-Result<ModelConfig> parse_model_config(std::string_view text, const std::string& origin) {
-    AFD_ASSIGN(const Json object, parse_json(text, origin));
-    if (!object.is_object()) {
-        return Error{Code::kDataLoss, origin + ": not a JSON object"};
-    }
+// `format_origin`: where the object has its quantization_config from.
+Result<ModelConfig> read_config(const Json& object,
+                                const std::string& origin,
+                                const std::string& format_origin) {
     KeyReader keys(object, origin);
     ModelConfig config;
     const std::optional<Family> family = find_family(keys);
     if (!family) return keys.problem();
     // The family's own and not the file's: later defaults go by it.
     config.model_type = family->model_type;
-    read_quantisation(keys, config);
+    KeyReader format_keys(object, format_origin);
+    read_quantisation(format_keys, config);
+    keys.adopt(format_keys);
     family->read(keys, config);
     // Only then is there an attention to ask, and do layers and tensors have names.
     if (!keys.failed()) check_attention_format(keys, config);
@@ -125,6 +125,21 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
     AFD_ASSIGN(config.eos_token_ids,
                read_token_ids(object, "eos_token_id", config.vocab_size, origin));
     return config;
+}
+
+}  // namespace
+
+Result<ModelConfig> parse_model_config(std::string_view text, const std::string& origin) {
+    AFD_ASSIGN(const Json object, parse_json(text, origin));
+    if (!object.is_object()) {
+        return Error{Code::kDataLoss, origin + ": not a JSON object"};
+    }
+    if (!has_text_config(object)) return read_config(object, origin, origin);
+    const std::string inside = origin + ": " + kTextConfig;
+    const Json& own = object.at(kTextConfig);
+    const auto format = own.find("quantization_config");
+    const bool is_inside = format != own.end() && !format->is_null();
+    return read_config(text_model_of(object), inside, is_inside ? inside : origin);
 }
 
 }  // namespace afd::model

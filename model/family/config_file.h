@@ -12,6 +12,7 @@
 namespace afd::model {
 
 // Reads the text of a config.json. `origin` (a path) starts every error message.
+// Of a model of text and images those of its text model (text_config.h).
 // A configuration that this version cannot serve exactly is refused; the message names the key, its
 // value and what is supported.
 // Errors: kDataLoss (not JSON), kInvalidArgument (a key missing or out of range), kUnimplemented

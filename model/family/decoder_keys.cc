@@ -18,14 +18,12 @@ using Json = nlohmann::json;
 // Experts stay in it; what else there is becomes bf16 while it is read.
 void read_fp8_quantisation(KeyReader& keys, const Json& object, ModelConfig& config) {
     KeyReader inner(object, keys.origin() + ": quantization_config");
-    inner.choice("fmt", "e4m3", {"e4m3", "float8_e4m3fn"});
-    inner.choice("activation_scheme", "dynamic", {"dynamic"});
-    inner.choice("scale_fmt", "float", {"float", "ue8m0"});
+    inner.choice("fmt", "e4m3", {"e4m3", "float8_e4m3fn"}, kForeignRemedy);
+    inner.choice("activation_scheme", "dynamic", {"dynamic"}, kForeignRemedy);
+    inner.choice("scale_fmt", "float", {"float", "ue8m0"}, kForeignRemedy);
     const Json* block = inner.find("weight_block_size");
     if (block == nullptr || *block != Json{ops::kFp8BlockEdge, ops::kFp8BlockEdge}) {
-        inner.refuse(Code::kUnimplemented,
-                     "weight_block_size",
-                     "[128, 128]; a model with other scales must be converted to bf16 first");
+        refuse_foreign(inner, "weight_block_size", "[128, 128]");
     }
     keys.adopt(inner);
     config.quantisation.experts = ops::WeightFormat::kFp8Block128;
@@ -75,18 +73,18 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
                                  (is_smooth && (!experts || *experts != ops::WeightFormat::kInt8));
     const bool mxfp4_is_wrong = attention == ops::WeightFormat::kMxfp4 ||
                                 (experts == ops::WeightFormat::kMxfp4 && !may_be_mxfp4);
+    // Nothing here writes zero points.
+    const bool has_zeros = experts && ops::has_zero_points(*experts);
     if (method != "afd" || !experts || !attention || ops::is_int4(*attention) || mxfp4_is_wrong ||
-        smooth_is_wrong) {
-        return keys.refuse(
-            Code::kUnimplemented,
+        smooth_is_wrong || has_zeros) {
+        return refuse_foreign(
+            keys,
             "quantization_config",
             "none, or what afd-quantize writes: {\"quant_method\": \"afd\", \"experts\": bf16, "
             "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
             "bf16 or int8} and, with int8 experts, \"smooth\": true or false; or "
             "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}; or \"quant_method\": "
-            "\"compressed-tensors\", \"gptq\" or \"awq\" with weights in fp8 or int4; for a model "
-            "that another program has quantised in another way, run afd-quantize on the bf16 "
-            "original");
+            "\"compressed-tensors\", \"gptq\" or \"awq\" with weights in fp8 or int4");
     }
     config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
 }

@@ -13,7 +13,6 @@ namespace {
 using Json = nlohmann::json;
 using ops::WeightFormat;
 
-constexpr const char* kRemedy = "; for another one run afd-quantize on the bf16 original";
 constexpr uint32_t kGroupMax = 1u << 16;
 
 // A number of elements, or -1 for all of a row, which is 0 here.
@@ -26,7 +25,7 @@ uint32_t read_group(KeyReader& keys, const char* key, std::optional<uint32_t> fa
 void require(KeyReader& keys, const char* key, const Json& served, bool may_be_absent) {
     const Json* value = keys.find(key);
     if (value == nullptr ? may_be_absent : *value == served) return;
-    keys.refuse(Code::kUnimplemented, key, served.dump() + kRemedy);
+    refuse_foreign(keys, key, served.dump());
 }
 
 void read_gptq(KeyReader& keys, ModelConfig& config) {
@@ -35,8 +34,10 @@ void read_gptq(KeyReader& keys, ModelConfig& config) {
     config.form.group = read_group(keys, "group_size", 128);
     // With static groups columns are taken out of order but stay in their groups.
     const bool has_order = keys.flag("desc_act", false) && !keys.flag("static_groups", false);
-    config.form.is_symmetric = keys.flag("sym", true) && !has_order;
-    const std::string format = keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"});
+    config.form.is_in_order = !has_order;
+    config.form.is_symmetric = keys.flag("sym", true);
+    const std::string format =
+        keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"}, kForeignRemedy);
     config.form.has_zeros_less_one = format == "gptq";
     // "-:" takes modules out, which their tensors say as well; others would have other bits.
     const Json* dynamic = keys.find("dynamic");
@@ -45,7 +46,7 @@ void read_gptq(KeyReader& keys, ModelConfig& config) {
     for (const auto& [pattern, settings] : dynamic->items()) {
         has_others = has_others || !pattern.starts_with("-:");
     }
-    if (has_others) keys.refuse_if_given("dynamic", "none, or exceptions that begin with -:");
+    if (has_others) refuse_foreign(keys, "dynamic", "none, or exceptions that begin with -:");
 }
 
 void read_awq(KeyReader& keys, ModelConfig& config) {
@@ -53,16 +54,17 @@ void read_awq(KeyReader& keys, ModelConfig& config) {
     config.form.kind = ForeignKind::kAwq;
     config.form.group =
         read_group(keys, keys.find("q_group_size") != nullptr ? "q_group_size" : "group_size", 128);
+    config.form.is_in_order = true;
     // Without zero points the tensors hold 0 for them, or the middle: they say which.
     keys.flag("zero_point", true);
-    keys.choice("version", "gemm", {"gemm", "GEMM"});
+    keys.choice("version", "gemm", {"gemm", "GEMM"}, kForeignRemedy);
 }
 
 // What all groups of a compressed-tensors file say of their weights, or null.
 const Json* weights_of_groups(KeyReader& keys) {
     const Json* groups = keys.find("config_groups");
     if (groups == nullptr || !groups->is_object() || groups->empty()) {
-        keys.refuse(Code::kUnimplemented, "config_groups", std::string("an object") + kRemedy);
+        refuse_foreign(keys, "config_groups", "an object");
         return nullptr;
     }
     const Json* first = nullptr;
@@ -71,9 +73,7 @@ const Json* weights_of_groups(KeyReader& keys) {
             group.is_object() && group.contains("weights") ? &group.at("weights") : nullptr;
         const bool is_same = first == nullptr || (weights != nullptr && *weights == *first);
         if (weights == nullptr || !weights->is_object() || !is_same) {
-            keys.refuse(Code::kUnimplemented,
-                        "config_groups",
-                        std::string("groups with the same \"weights\"") + kRemedy);
+            refuse_foreign(keys, "config_groups", "groups with the same \"weights\"");
             return nullptr;
         }
         first = weights;
@@ -84,29 +84,34 @@ const Json* weights_of_groups(KeyReader& keys) {
 void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     require(weights, "num_bits", 4, false);
     require(weights, "type", "int", true);
-    const std::string strategy = weights.choice("strategy", "group", {"group", "channel"});
+    const std::string strategy =
+        weights.choice("strategy", "group", {"group", "channel"}, kForeignRemedy);
     config.form.group = strategy == "group" ? read_group(weights, "group_size", {}) : 0;
     // "group", "dynamic" and true: groups are of columns that were far apart. With the others
     // columns are taken out of order but stay in their groups.
     const Json* order = weights.find("actorder");
     const bool has_order =
         order != nullptr && *order != false && *order != "static" && *order != "weight";
-    config.form.is_symmetric = weights.flag("symmetric", true) && !has_order;
+    config.form.is_in_order = !has_order;
+    config.form.is_symmetric = weights.flag("symmetric", true);
 }
 
 // Weights that were rotated need rotations of activations, in each layer while it runs.
 void refuse_transforms(KeyReader& keys) {
     const Json* transforms = keys.find("transform_config");
     if (transforms == nullptr || transforms->empty()) return;
-    keys.refuse(Code::kUnimplemented,
-                "transform_config",
-                std::string("none (activations are multiplied as they are)") + kRemedy);
+    refuse_foreign(keys, "transform_config", "none (activations are multiplied as they are)");
 }
 
 void read_compressed(KeyReader& keys, ModelConfig& config) {
     const std::string format =
-        keys.choice("format", "", {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"});
-    keys.refuse_if_given("kv_cache_scheme", "none (the cache is bf16)");
+        keys.choice("format",
+                    "",
+                    {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"},
+                    kForeignRemedy);
+    if (keys.find("kv_cache_scheme") != nullptr) {
+        refuse_foreign(keys, "kv_cache_scheme", "none (the cache is bf16)");
+    }
     refuse_transforms(keys);
     const Json* weights = weights_of_groups(keys);
     if (weights == nullptr) return;
@@ -115,7 +120,7 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
         config.form.kind = ForeignKind::kFp8Scaled;
         require(inner, "num_bits", 8, false);
         require(inner, "type", "float", false);
-        inner.choice("strategy", "tensor", {"tensor", "channel", "block"});
+        inner.choice("strategy", "tensor", {"tensor", "channel", "block"}, kForeignRemedy);
     } else if (format == "pack-quantized") {
         config.form.kind = ForeignKind::kPackedInt4;
         read_int4_weights(inner, config);
@@ -129,6 +134,10 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
 }
 
 }  // namespace
+
+void refuse_foreign(KeyReader& keys, const char* key, const std::string& supported) {
+    keys.refuse(Code::kUnimplemented, key, supported + kForeignRemedy);
+}
 
 bool is_foreign_method(const std::string& quant_method) {
     return quant_method == "compressed-tensors" || quant_method == "gptq" || quant_method == "awq";
@@ -151,12 +160,18 @@ void read_foreign_quantisation(KeyReader& keys, const Json& object, ModelConfig&
 }
 
 WeightFormat int4_format_of(const ForeignForm& form, bool has_fp16_scales) {
-    if (!form.is_int4() || !form.is_symmetric) return WeightFormat::kBf16;
-    if (form.group % 64 == 0) {
-        return has_fp16_scales ? WeightFormat::kInt4Group64Fp16 : WeightFormat::kInt4Group64;
+    if (!form.is_int4() || !form.is_in_order) return WeightFormat::kBf16;
+    if (form.group % 64 != 0 && form.group != 32) return WeightFormat::kBf16;
+    const auto choose = [&](WeightFormat bf16, WeightFormat fp16) {
+        return has_fp16_scales ? fp16 : bf16;
+    };
+    using enum WeightFormat;
+    if (form.group == 32) {
+        return form.is_symmetric ? choose(kInt4Group32, kInt4Group32Fp16)
+                                 : choose(kInt4Group32Zero, kInt4Group32Fp16Zero);
     }
-    if (form.group != 32) return WeightFormat::kBf16;
-    return has_fp16_scales ? WeightFormat::kInt4Group32Fp16 : WeightFormat::kInt4Group32;
+    return form.is_symmetric ? choose(kInt4Group64, kInt4Group64Fp16)
+                             : choose(kInt4Group64Zero, kInt4Group64Fp16Zero);
 }
 
 }  // namespace afd::model

@@ -13,12 +13,19 @@
 
 namespace afd::model {
 
+// Ends the message about a form of another program that is not read: what the user can do next.
+inline constexpr const char* kForeignRemedy =
+    "; for another one run afd-quantize on the original model or convert this one to bf16";
+
+// Refuses the key as kUnimplemented, with that remedy.
+void refuse_foreign(KeyReader& keys, const char* key, const std::string& supported);
+
 // Whether read_foreign_quantisation() knows this quant_method.
 bool is_foreign_method(const std::string& quant_method);
 
 // Sets config.form, and config.quantisation.experts where a format of ours has the same values:
-// symmetric int4 in groups of 32 or a multiple of 64, in order, with the scales that `torch_dtype`
-// suggests. Which experts that is true of: model/family/expert_formats.h.
+// int4 in groups of 32 or a multiple of 64, in order, with the scales that `torch_dtype` suggests.
+// Which experts that is true of: model/family/expert_formats.h.
 // Problems stay in `keys`. REQUIRES: is_foreign_method() of its quant_method.
 void read_foreign_quantisation(KeyReader& keys, const nlohmann::json& object, ModelConfig& config);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/family/decoder_keys.h"
+#include "model/family/foreign_keys.h"
 #include "model/family/mixture_keys.h"
 #include "model/family/rope_keys.h"
 #include "model/gqa/gqa_config.h"
@@ -28,7 +29,7 @@ void refuse_unless_number(KeyReader& keys, const char* key, double served) {
 void read_expert_form(KeyReader& keys, ModelConfig& config) {
     if (const nlohmann::json* object = keys.find("quantization_config")) {
         KeyReader inner(*object, keys.origin() + ": quantization_config");
-        inner.choice("quant_method", "", {"mxfp4", "afd"});
+        inner.choice("quant_method", "", {"mxfp4", "afd"}, kForeignRemedy);
         keys.adopt(inner);
     }
     // What afd-quantize has not made int8 or int4 it has left as it was.

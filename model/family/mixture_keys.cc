@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
+#include "model/checkpoint/tensor_names.h"
 #include "model/family/decoder_keys.h"
 
 namespace afd::model {
 namespace {
 
 constexpr const char* kFullAttention = "full_attention";
+constexpr std::string_view kBlockSparseMoe = "block_sparse_moe.";
 
 // Whether each layer has a window.
 std::vector<bool> read_sliding_layers(KeyReader& keys, uint32_t num_layers) {
@@ -105,11 +108,25 @@ void read_block_sparse_moe(KeyReader& keys, ModelConfig& config) {
     config.moe_intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.num_experts = read_num_experts(keys, "num_local_experts");
     read_softmax_router(keys, config, true);
-    config.names.router = "block_sparse_moe.gate";
-    config.names.experts = "block_sparse_moe.experts";
+    config.names.router = std::string(kBlockSparseMoe) + "gate";
+    config.names.experts = std::string(kBlockSparseMoe) + "experts";
     config.names.gate = "w1";
     config.names.up = "w3";
     config.names.down = "w2";
+}
+
+void settle_mixture_names(const TensorStore& tensors, ModelConfig& config) {
+    TensorNames& names = config.names;
+    const std::string usual = TensorNames().router + ".weight";
+    // Families of this kind have experts in every layer.
+    if (!names.router.starts_with(kBlockSparseMoe) ||
+        tensors.find(layer_tensor(0, names.router + ".weight")) != nullptr ||
+        tensors.find(layer_tensor(0, usual)) == nullptr) {
+        return;
+    }
+    for (std::string* name : {&names.router, &names.experts, &names.router_bias}) {
+        if (name->starts_with(kBlockSparseMoe)) name->replace(0, kBlockSparseMoe.size(), "mlp.");
+    }
 }
 
 }  // namespace afd::model

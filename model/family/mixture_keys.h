@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/checkpoint/config.h"
+#include "model/checkpoint/tensor_store.h"
 #include "model/json/key_reader.h"
 
 namespace afd::model {
@@ -35,5 +36,9 @@ void read_softmax_router(KeyReader& keys, ModelConfig& config, bool norm_topk_pr
 
 // The experts as Mixtral names and counts them, with that router, its weights divided by their sum.
 void read_block_sparse_moe(KeyReader& keys, ModelConfig& config);
+
+// Newer libraries call the part of a layer that read_block_sparse_moe() names "mlp", as all
+// families do: then config.names does, too. Which of them wrote a checkpoint its tensors say.
+void settle_mixture_names(const TensorStore& tensors, ModelConfig& config);
 
 }  // namespace afd::model

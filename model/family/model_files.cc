@@ -14,6 +14,7 @@
 #include "model/checkpoint/tensor_names.h"
 #include "model/family/config_file.h"
 #include "model/family/expert_formats.h"
+#include "model/family/mixture_keys.h"
 #include "model/json/json_document.h"
 #include "proto/failure.h"
 
@@ -167,15 +168,26 @@ std::string ModelFiles::unused_text() const {
         ++count;
         bytes += tensor->end - tensor->begin;
     }
-    if (count == 0) return {};
-    return fmt::format(
-        "{}: {} tensors ({:.1f} MiB) of layers from {} on are ignored: num_hidden_layers is {}, "
-        "and multi-token prediction is not served",
-        directory_,
-        count,
-        static_cast<double>(bytes) / (1 << 20),
-        config_.num_layers,
-        config_.num_layers);
+    std::string text;
+    const auto say = [&text](size_t tensors, uint64_t size, const std::string& why) {
+        if (tensors == 0) return;
+        text += fmt::format("{}{} tensors ({:.1f} MiB) {}",
+                            text.empty() ? "" : "; ",
+                            tensors,
+                            static_cast<double>(size) / (1 << 20),
+                            why);
+    };
+    say(count,
+        bytes,
+        fmt::format("of layers from {} on are ignored: num_hidden_layers is {}, and multi-token "
+                    "prediction is not served",
+                    config_.num_layers,
+                    config_.num_layers));
+    const TensorFiles::Nameless& others = tensors_.nameless();
+    say(others.count,
+        others.bytes,
+        "of other parts than the text model are ignored: only text is served");
+    return text.empty() ? text : directory_ + ": " + text;
 }
 
 Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype kv) {
@@ -186,6 +198,7 @@ Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype k
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
     AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
     files.tensors_.set_form(files.config_.form);
+    settle_mixture_names(files.tensors_, files.config_);
     settle_expert_formats(files.tensors_, files.config_);
     // The text as it stands, so that a change of any key is another model.
     AFD_ASSIGN(files.weights_identity_, compute_identity(files.config_text_, files.tensors_));

@@ -37,9 +37,9 @@ enum class ForeignKind : uint8_t {
 
 struct ForeignForm {
     ForeignKind kind = ForeignKind::kNone;
-    uint32_t group = 0;  // Elements along K that share a scale; 0: all of them.
-    // No zero points other than the middle, and groups in order: q - 8 in [-8, 7].
-    bool is_symmetric = false;
+    uint32_t group = 0;               // Elements along K that share a scale; 0: all of them.
+    bool is_symmetric = false;        // int4 without zero points other than the middle.
+    bool is_in_order = false;         // int4 whose groups are of neighbours along K.
     bool has_zeros_less_one = false;  // kGptq: qzeros hold zero - 1, modulo 16.
 
     bool is_int4() const {

@@ -200,19 +200,27 @@ Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t grou
     };
     bool is_in_order = true;
     for (uint64_t k = 0; k < depth; ++k) is_in_order = is_in_order && !is_other(k);
+    if (!is_in_order) {
+        return unimplemented(
+            "tensor {}: has groups out of order that config.json rules out; set \"desc_act\" to "
+            "true and \"static_groups\" to false there, or \"actorder\" to \"group\", and the "
+            "weights are expanded to bf16",
+            with(matrix.weight));
+    }
     const bool has_middle =
         std::ranges::all_of(values.zero, [](uint8_t zero) { return zero == kMiddle; });
-    if (!is_in_order || !has_middle) {
+    if (matrix.form.is_symmetric && !has_middle) {
         return unimplemented(
-            "tensor {}: has {} that config.json rules out; set \"sym\" to false there, or "
-            "\"symmetric\", and the weights are expanded to bf16",
-            with(matrix.weight, has_middle ? "groups out of order" : "zero points"));
+            "tensor {}: has zero points that config.json rules out; set \"sym\" to false there, or "
+            "\"symmetric\", and they count",
+            with(matrix.weight));
     }
     const uint64_t row_bytes = ceil_div(depth, 2);
     const uint64_t groups = ceil_div(depth, group);
     ForeignInt4 out;
     out.nibbles.resize(num_outputs * row_bytes);
     out.scale.resize(num_outputs * groups);
+    if (!matrix.form.is_symmetric) out.zero.resize(out.scale.size());
     for (uint64_t n = 0; n < num_outputs; ++n) {
         for (uint64_t k = 0; k < depth; ++k) {
             // q - 8 in two's complement.
@@ -221,8 +229,10 @@ Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t grou
             byte = static_cast<uint8_t>(byte | nibble << (k % 2 * 4));
         }
         for (uint64_t g = 0; g < groups; ++g) {
-            out.scale[n * groups + g] =
-                values.scale[n * values.num_groups + values.group_of[g * group]];
+            const uint64_t from = n * values.num_groups + values.group_of[g * group];
+            out.scale[n * groups + g] = values.scale[from];
+            if (out.zero.empty()) continue;
+            out.zero[n * groups + g] = static_cast<int8_t>(int{values.zero[from]} - int{kMiddle});
         }
     }
     return out;

@@ -19,13 +19,14 @@ Result<std::vector<ops::Bf16>> foreign_int4_rows(const ForeignMatrix& matrix,
                                                  uint64_t first,
                                                  uint64_t count);
 
-// A matrix in int4 that is symmetric, as it is.
+// A matrix in int4 as it is.
 struct ForeignInt4 {
     std::vector<uint8_t> nibbles;  // [N, ceil(K / 2)], even k low, two's complement
     std::vector<float> scale;      // [N, ceil(K / group)], one for each of the wanted groups
+    std::vector<int8_t> zero;      // The same, -8 ... 7; empty if the form is symmetric
 };
 
-// REQUIRES: matrix.form.is_symmetric; its group is 0 or a multiple of `group`. Errors: as above;
+// REQUIRES: matrix.form.is_in_order; its group is 0 or a multiple of `group`. Errors: as above;
 // kUnimplemented for zero points and orders of groups that config.json does not have.
 Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t group);
 

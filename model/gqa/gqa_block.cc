@@ -55,16 +55,18 @@ ops::GqaCache gqa_cache(const KvLayer& cache,
                 "%zu bytes a token",
                 static_cast<size_t>(cache.bytes_per_token));
     std::byte* const values = cache.data + cache.num_slots * key_bytes;
+    const ops::KeyOrder key_order = ops::best_key_order(numeric_class, shape);
     if (dtype != ops::KvDtype::kBf16) {
         return {.num_slots = cache.num_slots,
                 .dtype = dtype,
+                .key_order = key_order,
                 .key_rows = cache.data,
                 .value_rows = values};
     }
     return {.keys = reinterpret_cast<Bf16*>(cache.data),
             .values = reinterpret_cast<Bf16*>(values),
             .num_slots = cache.num_slots,
-            .key_order = ops::best_key_order(numeric_class, shape)};
+            .key_order = key_order};
 }
 
 Result<GqaBlock> GqaBlock::load(const ModelConfig& config,

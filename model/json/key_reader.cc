@@ -109,7 +109,8 @@ std::vector<uint32_t> KeyReader::indices(const char* key, uint32_t end) {
 
 std::string KeyReader::choice(const char* key,
                               std::string fallback,
-                              std::initializer_list<const char*> supported) {
+                              std::initializer_list<const char*> supported,
+                              const char* remedy) {
     const Json* value = find(key);
     if (value == nullptr) return fallback;
     std::string list;
@@ -117,7 +118,7 @@ std::string KeyReader::choice(const char* key,
         if (value->is_string() && value->get_ref<const std::string&>() == name) return name;
         list += std::string(list.empty() ? "" : ", ") + '"' + name + '"';
     }
-    refuse(Code::kUnimplemented, key, list);
+    refuse(Code::kUnimplemented, key, list + remedy);
     return fallback;
 }
 

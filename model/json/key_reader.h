@@ -51,10 +51,11 @@ class KeyReader {
     std::vector<uint32_t> indices(const char* key, uint32_t end);
 
     // The text of a key that selects a behaviour; anything but `supported` is refused as
-    // kUnimplemented.
+    // kUnimplemented, with `remedy` behind the list: what the user can do next.
     std::string choice(const char* key,
                        std::string fallback,
-                       std::initializer_list<const char*> supported);
+                       std::initializer_list<const char*> supported,
+                       const char* remedy = "");
 
     // Refuses the key with the value that it has.
     void refuse(Code code, const std::string& key, const std::string& supported);

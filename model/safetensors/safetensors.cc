@@ -236,6 +236,22 @@ SafetensorsFile::~SafetensorsFile() {
     if (fd_ >= 0) ::close(fd_);
 }
 
+Result<std::string> SafetensorsFile::stamp() const {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) {
+        return unavailable("{}: looking: {}", with(path_, std::strerror(errno)));
+    }
+    // Whoever sets the time of the bytes back changes that of the inode.
+    return fmt::format("{} bytes, device {}, inode {}, written {}.{:09}, changed {}.{:09}",
+                       status.st_size,
+                       status.st_dev,
+                       status.st_ino,
+                       status.st_mtim.tv_sec,
+                       status.st_mtim.tv_nsec,
+                       status.st_ctim.tv_sec,
+                       status.st_ctim.tv_nsec);
+}
+
 void SafetensorsFile::will_read(uint64_t offset, uint64_t bytes) const {
     // To the kernel no bytes are all that follow.
     if (bytes == 0) return;

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/safetensors/storage_type.h"
@@ -64,6 +65,12 @@ class SafetensorsFile {
     const std::string& path() const { return path_; }
     // Sorted by offset.
     const std::vector<TensorInfo>& tensors() const { return tensors_; }
+
+    // What changes when the open file does, as text: its size, device and inode, and when its bytes
+    // and its inode changed last. Errors: kUnavailable.
+    Result<std::string> stamp() const;
+    // Under another name from now on. Not thread-safe.
+    void rename(size_t tensor, std::string name) { tensors_[tensor].name = std::move(name); }
 
     // Copies `out.size()` bytes from `offset` in the file. Errors: kDataLoss when the file is
     // shorter than it was, kUnavailable when reading fails.

@@ -23,6 +23,12 @@ using Json = nlohmann::json;
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kIndexBytesMax = 256u << 20;
+
+Error doubled(const std::string& directory, const std::string& name) {
+    return data_loss("{}: tensor {} is there twice, within a larger model and beside it",
+                     with(directory, name));
+}
+
 // Some names of the directory, for the message that the weights are missing.
 std::string listing(const std::string& directory) {
     constexpr size_t kNamesMax = 12;
@@ -115,6 +121,34 @@ Result<> TensorFiles::add_file(const std::string& path) {
     return {};
 }
 
+Result<> TensorFiles::rename(const NamePrefix& prefix) {
+    AFD_ASSERT(prefix_.stored.empty(), "renamed for the second time");
+    prefix_ = prefix;
+    std::map<std::string, Entry, std::less<>> renamed;
+    for (const auto& [name, entry] : by_name_) {
+        SafetensorsFile& file = files_[entry.file];
+        if (name.starts_with(prefix.stored)) {
+            const std::string plain = std::string(prefix.plain) + name.substr(prefix.stored.size());
+            file.rename(entry.tensor, plain);
+            if (!renamed.emplace(plain, entry).second) return doubled(directory_, plain);
+        } else if (!prefix.kept.empty() && name.starts_with(prefix.kept)) {
+            if (!renamed.emplace(name, entry).second) return doubled(directory_, name);
+        } else {
+            const TensorInfo& tensor = file.tensors()[entry.tensor];
+            ++nameless_.count;
+            nameless_.bytes += tensor.end - tensor.begin;
+        }
+    }
+    by_name_ = std::move(renamed);
+    return {};
+}
+
+std::string TensorFiles::stored_name(std::string_view name) const {
+    const bool is_kept = !prefix_.kept.empty() && name.starts_with(prefix_.kept);
+    if (is_kept || !name.starts_with(prefix_.plain)) return std::string(name);
+    return std::string(prefix_.stored) + std::string(name.substr(prefix_.plain.size()));
+}
+
 const TensorInfo* TensorFiles::find(std::string_view name) const {
     const auto at = by_name_.find(name);
     return at == by_name_.end() ? nullptr : &files_[at->second.file].tensors()[at->second.tensor];
@@ -140,10 +174,10 @@ Result<const TensorInfo*> TensorFiles::checked(std::string_view name,
     const TensorInfo* tensor = find(name);
     if (tensor == nullptr) {
         return not_found("{}: tensor {} {} is missing from the weights",
-                         with(directory_, name, shape_text(shape)));
+                         with(directory_, stored_name(name), shape_text(shape)));
     }
     const std::string where =
-        files_[by_name_.find(name)->second.file].path() + ": tensor " + std::string(name);
+        files_[by_name_.find(name)->second.file].path() + ": tensor " + stored_name(name);
     if (!std::ranges::equal(tensor->shape, shape)) {
         return invalid_argument(
             "{}: expected shape {}, found {}; config.json and the weights disagree",

@@ -3,7 +3,7 @@
 
 // TensorFiles: all tensors of a model directory, from one file or from the shards that
 // model.safetensors.index.json lists, as they are stored. As weights: TensorStore. Const and
-// thread-safe after open().
+// thread-safe after open() and rename().
 
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,21 @@
 
 namespace afd::model {
 
+// How some names begin in the files, and how programs call them.
+struct NamePrefix {
+    std::string_view stored;
+    std::string_view plain;
+    std::string_view kept;  // Names that begin so are plain already; "": none.
+};
+
 class TensorFiles {
   public:
+    // Tensors that rename() has left without a name.
+    struct Nameless {
+        size_t count = 0;
+        uint64_t bytes = 0;
+    };
+
     // Opens model.safetensors.index.json and its shards, or model.safetensors.
     // Errors: kNotFound (neither exists; the message lists what the directory holds), kDataLoss
     // (a shard's name is not a bare file name, a tensor is not in the shard the index names, a
@@ -32,11 +45,20 @@ class TensorFiles {
     // SafetensorsFile::open(), kDataLoss for a tensor that is there already.
     Result<> add_file(const std::string& path);
 
+    // Tensors are found and listed by their plain names from now on; those whose stored names begin
+    // in another way are not there any more. Messages of this class have the stored names, but for
+    // those that NamePrefix::kept may begin. REQUIRES: for the first time; what `prefix` views
+    // lives as long as the program. Errors: kDataLoss: two tensors have one plain name.
+    Result<> rename(const NamePrefix& prefix);
+    const Nameless& nameless() const { return nameless_; }
+
     // Null if there is no such tensor.
     const TensorInfo* find(std::string_view name) const;
 
     // All tensors, by name.
     std::vector<const TensorInfo*> list() const;
+    // As they lie on the disk.
+    const std::vector<SafetensorsFile>& files() const { return files_; }
     // What they take on the disk.
     uint64_t total_bytes() const;
 
@@ -80,8 +102,13 @@ class TensorFiles {
         size_t tensor = 0;
     };
 
+    // As it is in the files.
+    std::string stored_name(std::string_view name) const;
+
     std::string directory_;
     std::vector<SafetensorsFile> files_;
+    NamePrefix prefix_;
+    Nameless nameless_;
     std::map<std::string, Entry, std::less<>> by_name_;
 };
 

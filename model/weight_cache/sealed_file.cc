@@ -226,6 +226,10 @@ void SealedFile::condemn() const {
     if (fd_ >= 0) ::fchmod(fd_, kCondemnedMode);
 }
 
+void SealedFile::close_descriptor() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
 Result<> SealedFile::verify(size_t index) const {
     if (Checksum::of(block(index)) == blocks_[index].checksum) return {};
     return data_loss("{}: block {} has another checksum than when it was written",

@@ -67,6 +67,9 @@ class SealedFile {
     // For who has found a block damaged. Needs no system call but fchmod.
     void condemn() const;
 
+    // The mapping stays, and nobody can condemn() the file by this object any more.
+    void close_descriptor();
+
   private:
     struct Block {
         uint64_t offset = 0;

@@ -3,6 +3,7 @@
 
 // WeightCache: the directory in which packed weights are kept between starts, one folder per model,
 // numeric class and weight format, one sealed file per layer (model/weight_cache/sealed_file.h).
+// One more has the digests of whole models (model/weight_cache/model_digest.h).
 //
 // The directory and its folders belong to this user and nobody else may write them (checked): what
 // is mapped from there is never truncated by another. Files may be removed at any time.

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "ops/attention/batch_check.h"
+#include "ops/attention/grouped_rows.h"
 #include "ops/attention/head_attention.h"
-#include "ops/attention/kv_tiles.h"
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/tensor/task_cuts.h"
@@ -43,13 +43,6 @@ void assert_gqa_attention(const GqaAttentionRequest& request) {
                request.shape.num_heads);
 }
 
-// Room for the rows of a block of a quantised cache, as the kernels read them:
-// [kAttentionBlock, head_dim] each.
-struct ExpandedHeads {
-    Bf16* keys = nullptr;
-    Bf16* values = nullptr;
-};
-
 size_t parts_of_group(const GqaShape& shape) {
     return div_up(shape.group_size(), cpu::kHeadsMax);
 }
@@ -63,13 +56,13 @@ size_t states_of_run_max(const GqaShape& shape) {
     return states_together_max(shape.head_dim, 0);
 }
 
-// Of one thread: the states of a run, queries or results of one in a row, ExpandedHeads, and the
+// Of one thread: the states of a run, queries or results of one in a row, ExpandedRows, and the
 // room that spans need.
 size_t thread_bytes(const GqaShape& shape) {
     return states_of_run_max(shape) * heads_state_bytes(shape.head_dim, 0) +
            workspace_bytes_of<Bf16>(cpu::spans_room_elements(shape.head_dim)) +
            workspace_bytes_of<Bf16>(cpu::kHeadsMax * shape.head_dim) +
-           2 * workspace_bytes_of<Bf16>(kAttentionBlock * shape.head_dim);
+           ExpandedRows::num_bytes(shape);
 }
 
 class GroupedAttention {
@@ -79,6 +72,7 @@ class GroupedAttention {
                      unsigned num_threads)
         : request_(request),
           s_(request.shape),
+          rows_(request.cache, request.shape, request.softmax_scale),
           kernels_(cpu::kernels(request.numeric_class)),
           thread_bytes_(thread_bytes(s_)),
           parts_(parts_of_group(s_)),
@@ -247,19 +241,17 @@ class GroupedAttention {
                 kernels_,
                 heads[i]);
         }
-        const ExpandedHeads room = take_expanded(own);
+        const ExpandedRows room(s_, own);
         const size_t end = num_positions(t);
         for (size_t first = first_position(t); first < end;) {
             const size_t count = std::min(kAttentionBlock - first % kAttentionBlock, end - first);
             for (size_t i = 0; i < run.count; ++i) {
-                cpu::AttendBlock block = block_of(t, kv_head_of(run.first + i), first, count, room);
-                block.is_cold = first == first_position(t) && i == 0;
-                if (i + 1 < run.count) {
-                    set_next(t, kv_head_of(run.first + i + 1), first, block);
-                } else {
-                    set_next(t, kv_head_of(run.first), first + count, block);
-                }
-                kernels_.attend_block(block, heads[i]);
+                const bool is_last = i + 1 == run.count;
+                const HeadRows next = is_last ? rows_from(t, kv_head_of(run.first), first + count)
+                                              : rows_from(t, kv_head_of(run.first + i + 1), first);
+                const bool is_cold = first == first_position(t) && i == 0;
+                const HeadRows rows = rows_from(t, kv_head_of(run.first + i), first);
+                kernels_.attend_block(rows_.block(rows, next, is_cold, room), heads[i]);
             }
             first += count;
         }
@@ -296,13 +288,14 @@ class GroupedAttention {
                 }
             }
         }
-        const ExpandedHeads room = take_expanded(own);
+        const ExpandedRows room(s_, own);
         for (size_t i = 0; i < num_spans; ++i) {
             const size_t first = first_position(t + i / parts_);
             if (first == begin) continue;
             cpu::HeadsSpan before = spans[i];
             before.num_positions = begin - first;
-            const cpu::AttendBlock block = block_of(t, kv_head, first, before.num_positions, room);
+            const cpu::AttendBlock block =
+                rows_.block({index_of(t, kv_head, first), before.num_positions}, {}, false, room);
             kernels_.attend_block(block.of(before), *before.state);
         }
         attend_together(std::span(spans).first(num_spans),
@@ -310,10 +303,10 @@ class GroupedAttention {
                         kernels_,
                         own.take<Bf16>(cpu::spans_room_elements(s_.head_dim)),
                         [&](size_t first, size_t num_keys) {
-                            cpu::AttendBlock block = block_of(t, kv_head, first, num_keys, room);
-                            block.is_cold = first == begin;
-                            set_next(t, kv_head, first + num_keys, block);
-                            return block;
+                            return rows_.block({index_of(t, kv_head, first), num_keys},
+                                               rows_from(t, kv_head, first + num_keys),
+                                               first == begin,
+                                               room);
                         });
         for (size_t i = 0; i < num_states; ++i) {
             kernels_.finish_heads(states[i], row);
@@ -363,50 +356,12 @@ class GroupedAttention {
         return state;
     }
 
-    ExpandedHeads take_expanded(WorkspaceCursor& cursor) const {
-        return {cursor.take<Bf16>(kAttentionBlock * s_.head_dim),
-                cursor.take<Bf16>(kAttentionBlock * s_.head_dim)};
-    }
-
-    // The positions from `first` on. Quantised ones are expanded to `room`, where they stay until
-    // the next block.
-    cpu::AttendBlock block_of(
-        size_t t, size_t kv_head, size_t first, size_t count, const ExpandedHeads& room) const {
-        const GqaCache& cache = request_.cache;
-        const size_t index = index_of(t, kv_head, first);
-        cpu::AttendBlock block{
-            .kr = nullptr, .num_positions = count, .scale = request_.softmax_scale};
-        if (cache.dtype != KvDtype::kBf16) {
-            expand(cache.key_rows, index, count, room.keys);
-            expand(cache.value_rows, index, count, room.values);
-            block.ckv = room.keys;
-            block.values = room.values;
-            return block;
-        }
-        block.keys_in_pairs = cache.key_order == KeyOrder::kPairs;
-        block.ckv = keys_of(t, kv_head, first);
-        block.values = cache.values + index * s_.head_dim;
-        return block;
-    }
-
-    // What is fetched while the block is computed: the positions from `first` on, if there are any.
-    // The kernels know bf16 rows only.
-    void set_next(size_t t, size_t kv_head, size_t first, cpu::AttendBlock& block) const {
+    // Of the block's positions from `first` on that the token sees.
+    HeadRows rows_from(size_t t, size_t kv_head, size_t first) const {
         const size_t end = num_positions(t);
-        if (first >= end || request_.cache.dtype != KvDtype::kBf16) return;
-        block.num_next = std::min(kAttentionBlock - first % kAttentionBlock, end - first);
-        block.next_ckv = keys_of(t, kv_head, first);
-        block.afterwards = std::as_bytes(
-            std::span(request_.cache.values + index_of(t, kv_head, first) * s_.head_dim,
-                      block.num_next * s_.head_dim));
-    }
-
-    void expand(const std::byte* rows, size_t index, size_t count, Bf16* to) const {
-        const size_t bytes = kv_tile_row_bytes(s_.head_dim);
-        for (size_t i = 0; i < count; ++i) {
-            const std::byte* row = rows + (index + i) * bytes;
-            expand_kv_row(request_.cache.dtype, row, s_.head_dim, to + i * s_.head_dim);
-        }
+        if (first >= end) return {};
+        return {index_of(t, kv_head, first),
+                std::min(kAttentionBlock - first % kAttentionBlock, end - first)};
     }
 
     size_t slot_of(size_t t, size_t position) const {
@@ -418,13 +373,9 @@ class GroupedAttention {
         return gqa_row_index(s_, slot_of(t, position), kv_head);
     }
 
-    const Bf16* keys_of(size_t t, size_t kv_head, size_t position) const {
-        const GqaCache& cache = request_.cache;
-        return cache.keys + gqa_key_place(s_, cache.key_order, slot_of(t, position), kv_head, 0);
-    }
-
     const GqaAttentionRequest& request_;
     const GqaShape& s_;
+    const GroupedRows rows_;
     const cpu::Kernels& kernels_;
     const size_t thread_bytes_;  // Of scratch_, for each thread.
     const size_t parts_;         // Of a group.
@@ -437,8 +388,9 @@ class GroupedAttention {
 }  // namespace
 
 KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape) {
-    return cpu::kernels(numeric_class).reads_key_pairs && shape.head_dim % 2 == 0 ? KeyOrder::kPairs
-                                                                                  : KeyOrder::kRows;
+    const size_t least = cpu::kernels(numeric_class).key_pair_heads;
+    const bool has_pairs = least > 0 && shape.group_size() >= least && shape.head_dim % 2 == 0;
+    return has_pairs ? KeyOrder::kPairs : KeyOrder::kRows;
 }
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads) {

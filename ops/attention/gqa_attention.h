@@ -39,8 +39,8 @@ struct GqaAttentionRequest {
     Rows<Bf16> out;                     // [T, query_columns], heads side by side.
 };
 
-// The order of a bf16 cache's keys in which the class is fastest. It reads either (AVX-512 BF16),
-// or rows alone.
+// The order of a cache's keys, of whatever dtype, in which the class is fastest: pairs where it
+// reads both and has enough heads in a group.
 KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape);
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads);

@@ -122,7 +122,7 @@ void finish_rows(const GqaPrologRequest& request, const GqaScratch& scratch, Par
 
 void write_key(
     const GqaCache& cache, const GqaShape& s, size_t slot, size_t head, const Bf16* key) {
-    Bf16* to = cache.keys + gqa_key_place(s, cache.key_order, slot, head, 0);
+    Bf16* to = cache.keys + gqa_key_place(s, cache.key_order, gqa_row_index(s, slot, head), 0);
     if (cache.key_order == KeyOrder::kRows) {
         std::copy_n(key, s.head_dim, to);
         return;
@@ -144,7 +144,11 @@ void write_head(const GqaCache& cache,
         return;
     }
     const size_t to = index * kv_tile_row_bytes(s.head_dim);
-    encode_kv_row(cache.dtype, key, s.head_dim, cache.key_rows + to);
+    if (cache.key_order == KeyOrder::kPairs) {
+        encode_key_pairs(cache.dtype, key, s.head_dim, index, cache.key_rows);
+    } else {
+        encode_kv_row(cache.dtype, key, s.head_dim, cache.key_rows + to);
+    }
     encode_kv_row(cache.dtype, value, s.head_dim, cache.value_rows + to);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 
+#include "ops/cpu/quantised_rows.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/tensor_view.h"
@@ -19,10 +20,16 @@ namespace afd::ops {
 
 // v is bf16 or fp32. q [count] values, scales [num_kv_tiles(count)] fp32, both at any address.
 void encode_int8_tiles(DType dtype, const void* v, size_t count, std::byte* q, std::byte* scales);
-void expand_int8_tiles(const std::byte* q, const std::byte* scales, size_t count, Bf16* v);
 
 // Values and then their scales, kv_tile_row_bytes(count). REQUIRES: dtype is not bf16.
 void encode_kv_row(KvDtype dtype, const Bf16* v, size_t count, std::byte* row);
+// To where row `row` of keys in KeyOrder::kPairs (ops/format/gqa_cache.h) stands.
+void encode_key_pairs(KvDtype dtype, const Bf16* key, size_t count, size_t row, std::byte* keys);
 void expand_kv_row(KvDtype dtype, const std::byte* row, size_t count, Bf16* v);
+
+// v [num_rows, count].
+void expand_kv_rows(KvDtype dtype, const cpu::QuantisedRows& rows, Bf16* v);
+// v [count / 2][kAttentionBlock][2]. The bits are those of rows.
+void expand_key_pairs(KvDtype dtype, const cpu::QuantisedKeyPairs& keys, Bf16* v);
 
 }  // namespace afd::ops

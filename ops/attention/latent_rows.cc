@@ -45,18 +45,25 @@ void LatentRows::expand_channels(const std::byte* from, Bf16* ckv, Bf16* kr) con
 }
 
 void LatentRows::expand(size_t first, size_t count, Bf16* ckv, Bf16* kr) const {
-    const size_t rope_bytes = rope_ * sizeof(Bf16);
-    for (size_t i = 0; i < count; ++i) {
-        const std::byte* from = row(first + i);
-        if (cache_.dtype == KvDtype::kInt8Channel) {
-            expand_channels(from, ckv + i * latent_, kr + i * rope_);
-        } else if (cache_.dtype == KvDtype::kInt8) {
-            expand_int8_tiles(from, from + latent_ + rope_bytes, latent_, ckv + i * latent_);
-            std::memcpy(kr + i * rope_, from + latent_, rope_bytes);
-        } else {
-            expand_kv_row(KvDtype::kFp8, from, latent_, ckv + i * latent_);
-            std::memcpy(kr + i * rope_, from + kv_tile_row_bytes(latent_), rope_bytes);
+    if (cache_.dtype == KvDtype::kInt8Channel) {
+        for (size_t i = 0; i < count; ++i) {
+            expand_channels(row(first + i), ckv + i * latent_, kr + i * rope_);
         }
+        return;
+    }
+    // int8 rows have the rotated key before their scales, fp8 rows behind them.
+    const bool is_int8 = cache_.dtype == KvDtype::kInt8;
+    const size_t rope_bytes = rope_ * sizeof(Bf16);
+    const size_t rope_at = is_int8 ? latent_ : kv_tile_row_bytes(latent_);
+    expand_kv_rows(cache_.dtype,
+                   {.values = row(first),
+                    .scales = row(first) + latent_ + (is_int8 ? rope_bytes : 0),
+                    .row_bytes = row_bytes_,
+                    .num_rows = count,
+                    .count = latent_},
+                   ckv);
+    for (size_t i = 0; i < count; ++i) {
+        std::memcpy(kr + i * rope_, row(first + i) + rope_at, rope_bytes);
     }
 }
 

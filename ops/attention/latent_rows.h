@@ -5,6 +5,7 @@
 // Internal to ops/.
 
 #include <cstddef>
+#include <span>
 
 #include "ops/format/latent_cache.h"
 #include "ops/tensor/bf16.h"
@@ -25,6 +26,11 @@ class LatentRows {
 
     // Slots [first, first + count) as bf16. Shapes: ckv [count, latent], kr [count, rope].
     void expand(size_t first, size_t count, Bf16* ckv, Bf16* kr) const;
+
+    // What slots [first, first + count) take, all of it.
+    std::span<const std::byte> bytes(size_t first, size_t count) const {
+        return {row(first), count * row_bytes_};
+    }
 
   private:
     void expand_channels(const std::byte* from, Bf16* ckv, Bf16* kr) const;

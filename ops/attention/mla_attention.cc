@@ -57,6 +57,13 @@ size_t thread_scratch_bytes(const MlaShape& s) {
            workspace_bytes_of<Bf16>(kAttentionBlock * s.qk_rope_head_dim);
 }
 
+std::span<const std::byte> bytes_part(std::span<const std::byte> bytes,
+                                      size_t index,
+                                      size_t count) {
+    const size_t begin = index * bytes.size() / count;
+    return bytes.subspan(begin, (index + 1) * bytes.size() / count - begin);
+}
+
 // Part `index` of `count` equal ones of the weights of some heads. Those of a head lie in a row,
 // and a part is of one head.
 std::span<const std::byte> part_of(std::span<const PackedLinear> heads,
@@ -237,16 +244,22 @@ class Attention {
             block.kr = cache.kr + slots.first * s_.qk_rope_head_dim;
             return block;
         }
-        LatentRows(cache, s_.kv_lora_rank, s_.qk_rope_head_dim)
-            .expand(slots.first, num_positions, room.ckv, room.kr);
+        quantised_rows().expand(slots.first, num_positions, room.ckv, room.kr);
         block.ckv = room.ckv;
         block.kr = room.kr;
         return block;
     }
 
-    // What the kernels fetch meanwhile. They know bf16 rows only.
+    LatentRows quantised_rows() const {
+        return {request_.cache, s_.kv_lora_rank, s_.qk_rope_head_dim};
+    }
+
+    // What the kernels fetch meanwhile.
     void set_next(const KeySlots& slots, cpu::AttendBlock& block) const {
-        if (request_.cache.dtype != KvDtype::kBf16) return;
+        if (request_.cache.dtype != KvDtype::kBf16) {
+            block.afterwards = quantised_rows().bytes(slots.first, slots.count);
+            return;
+        }
         block.next_ckv = request_.cache.ckv + slots.first * s_.kv_lora_rank;
         block.next_kr = request_.cache.kr + slots.first * s_.qk_rope_head_dim;
         block.num_next = slots.count;
@@ -331,14 +344,19 @@ class Attention {
         const size_t end = num_positions_of(request_, run.token);
         for (size_t first = 0; first < end; first += kAttentionBlock) {
             cpu::AttendBlock block = block_of(run, first, room);
+            // Rows that are to be expanded come first; weights have the last block only.
+            const std::span<const std::byte> rows = block.afterwards;
             if (run.count > 1 && kernels_.attend_spans != nullptr) {
-                block.afterwards = fetched_after(run.token, run.first, run.count, first);
+                if (rows.empty()) {
+                    block.afterwards = fetched_after(run.token, run.first, run.count, first);
+                }
                 for (size_t i = 0; i < run.count; ++i) spans[i].num_positions = block.num_positions;
                 kernels_.attend_spans(block, std::span(spans).first(run.count), spans_room);
                 continue;
             }
             for (size_t i = 0; i < run.count; ++i) {
-                block.afterwards = fetched_after(run.token, run.first + i, 1, first);
+                block.afterwards = rows.empty() ? fetched_after(run.token, run.first + i, 1, first)
+                                                : bytes_part(rows, i, run.count);
                 kernels_.attend_block(block, heads[i]);
             }
         }

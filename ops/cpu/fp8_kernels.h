@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows to fp8 and back (ops/linear/fp8_rows.h) with the same bits in every numeric class; each
-// kernel file compiles its own copy. Included by kernels_*.cc only.
+// Values of e4m3, and rows to fp8 (ops/linear/fp8_rows.h), with the same bits in every numeric
+// class; each kernel file compiles its own copy. Included by kernels_*.cc only.
 
 #include <algorithm>
 #include <array>
@@ -83,29 +83,6 @@ inline float encode_fp8_block(const Bf16* __restrict x, size_t count, uint8_t* _
             encode_fp8_block(x + first, std::min(kFp8BlockValues, count - first), q + first);
         std::memcpy(scales, &scale, sizeof(scale));
         scales += sizeof(scale);
-    }
-}
-
-inline void expand_fp8_block(const uint8_t* __restrict q,
-                             float scale,
-                             size_t count,
-                             Bf16* __restrict x) {
-    std::array<uint32_t, kFp8BlockValues> wide;
-    for (size_t i = 0; i < count; ++i) wide[i] = q[i];
-    for (size_t i = 0; i < count; ++i) {
-        wide[i] = from_float(from_fp8(wide[i]) * scale).bits;
-    }
-    for (size_t i = 0; i < count; ++i) x[i].bits = static_cast<uint16_t>(wide[i]);
-}
-
-[[maybe_unused]] void expand_fp8_row(const std::byte* row, size_t count, Bf16* x) {
-    const auto* q = reinterpret_cast<const uint8_t*>(row);
-    const std::byte* scales = row + count;
-    for (size_t first = 0; first < count; first += kFp8BlockValues) {
-        float scale;
-        std::memcpy(&scale, scales, sizeof(scale));
-        scales += sizeof(scale);
-        expand_fp8_block(q + first, scale, std::min(kFp8BlockValues, count - first), x + first);
     }
 }
 

@@ -45,22 +45,26 @@ class NibbleSums {
         });
     }
 
-    // `count` elements of a group, whose first word of these columns is at `words`; x: rows
-    // kNibbleDepth apart.
+    // `count` elements of a group, whose first word, scale and zero point of these columns are
+    // there; x: rows kNibbleDepth apart.
     template <Nibble kNibble, Products kProducts>
-    [[gnu::always_inline]] void add(
-        const std::byte* words, const float* scales, const float* x, size_t count, size_t ahead) {
+    [[gnu::always_inline]] void add(const std::byte* words,
+                                    const float* scales,
+                                    const float* zeros,
+                                    const float* x,
+                                    size_t count,
+                                    size_t ahead) {
         size_t k = 0;
         for (; k + kWordNibbles <= count; k += kWordNibbles, words += kInt4StepBytes) {
             __builtin_prefetch(words + ahead, 0, 3);
             __builtin_prefetch(words + ahead + 64, 0, 3);
-            add_words<kNibble, kProducts, kWordNibbles>(words, scales, x + k);
+            add_words<kNibble, kProducts, kWordNibbles>(words, scales, zeros, x + k);
         }
         if (k == count) return;
         // A function of its own would take the sums by reference, and all words would store them.
         with_rows<kWordNibbles - 1>(
             count - k, [&]<size_t kLeft>() __attribute__((always_inline)) {
-                add_words<kNibble, kProducts, kLeft>(words, scales, x + k);
+                add_words<kNibble, kProducts, kLeft>(words, scales, zeros, x + k);
             });
     }
 
@@ -83,13 +87,14 @@ class NibbleSums {
     template <Nibble kNibble, Products kProducts, size_t kCount>
     [[gnu::always_inline]] void add_words(const std::byte* from,
                                           const float* scales,
+                                          const float* zeros,
                                           const float* x) {
         Words words[kUnits];
         unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
             words[c] = Lanes::load_words(from + 4 * c * Lanes::kWidth);
         });
         [&]<size_t... kElement>(std::index_sequence<kElement...>) __attribute__((always_inline)) {
-            (add_element<kNibble, kProducts, kElement>(words, scales, x), ...);
+            (add_element<kNibble, kProducts, kElement>(words, scales, zeros, x), ...);
         }
         (std::make_index_sequence<kCount>{});
     }
@@ -97,6 +102,7 @@ class NibbleSums {
     template <Nibble kNibble, Products kProducts, size_t kElement>
     [[gnu::always_inline]] void add_element(const Words (&words)[kUnits],
                                             const float* scales,
+                                            const float* zeros,
                                             const float* x) {
         constexpr int kBit = kElement / 2 * 4 + kElement % 2 * 16;
         Floats values[kRows];
@@ -104,8 +110,8 @@ class NibbleSums {
             values[r] = Lanes::broadcast(x[r * kNibbleDepth + kElement]);
         });
         unrolled<kUnits>([&](size_t c) __attribute__((always_inline)) {
-            const Floats scale = Lanes::load(scales + c * Lanes::kWidth);
-            const Words bits = scaled_nibble<Lanes, kNibble, kProducts, kBit>(words[c], scale);
+            const Words bits = scaled_nibble<Lanes, kNibble, kProducts, kBit>(
+                words[c], scales + c * Lanes::kWidth, zeros + c * Lanes::kWidth);
             const Floats weight =
                 kProducts == Products::kExact ? Lanes::floats(bits) : Lanes::high_half(bits);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
@@ -123,21 +129,28 @@ template <typename Lanes, size_t kRows, size_t kUnits, Nibble kNibble>
 void nibble_pass(
     const Int4TileArguments& a, const float* x, size_t first, size_t depth, size_t column) {
     float* out = a.out + column;
-    const std::byte* group = a.panel + first / a.group_size * int4_group_bytes(a.group_size);
+    const std::byte* group = a.panel + a.groups.offset(first);
     NibbleSums<Lanes, kRows, kUnits> sums(out, first > 0);
-    for (size_t k = 0; k < depth; k += a.group_size) {
-        const GroupScales scales(group, a.has_fp16_scales);
-        const std::byte* words = group + kInt4ScaleBytes + 4 * column;
-        const size_t count = std::min(a.group_size, depth - k);
-        // Those of e2m1 always are.
-        if (kNibble == Nibble::kE2m1 || scales.products == Products::kExact) {
+    for (size_t k = 0; k < depth; k += a.groups.size) {
+        const GroupHead head(group, a.groups);
+        const std::byte* words = group + a.groups.head_bytes() + 4 * column;
+        const size_t count = std::min(a.groups.size, depth - k);
+        const size_t ahead = a.fetch_ahead.bytes;
+        // Spelled out: lambdas would store the sums.
+        if constexpr (kNibble == Nibble::kE2m1) {
             sums.template add<kNibble, Products::kExact>(
-                words, scales.values + column, x + k, count, a.fetch_ahead.bytes);
+                words, head.scales + column, head.zeros + column, x + k, count, ahead);
+        } else if constexpr (kNibble == Nibble::kFromZero) {
+            sums.template add<kNibble, Products::kRounded>(
+                words, head.scales + column, head.zeros + column, x + k, count, ahead);
+        } else if (head.products == Products::kExact) {
+            sums.template add<kNibble, Products::kExact>(
+                words, head.scales + column, head.zeros + column, x + k, count, ahead);
         } else {
             sums.template add<kNibble, Products::kRounded>(
-                words, scales.values + column, x + k, count, a.fetch_ahead.bytes);
+                words, head.scales + column, head.zeros + column, x + k, count, ahead);
         }
-        group += int4_group_bytes(count);
+        group += a.groups.bytes(count);
     }
     sums.store(out);
 }
@@ -161,8 +174,9 @@ void nibble_panel(const Int4TileArguments& a) {
 template <typename Lanes>
 void int4_tile_fma(const Int4TileArguments& a) {
     with_rows<Lanes::kNibbleRows>(a.num_rows, [&]<size_t kRows>() {
-        a.is_mxfp4 ? nibble_panel<Lanes, kRows, Nibble::kE2m1>(a)
-                   : nibble_panel<Lanes, kRows, Nibble::kInt4>(a);
+        a.is_mxfp4           ? nibble_panel<Lanes, kRows, Nibble::kE2m1>(a)
+        : a.groups.has_zeros ? nibble_panel<Lanes, kRows, Nibble::kFromZero>(a)
+                             : nibble_panel<Lanes, kRows, Nibble::kInt4>(a);
     });
 }
 

@@ -6,8 +6,9 @@
 
 #include "ops/cpu/activation_kernels.h"
 #include "ops/cpu/attend_rows.h"
+#include "ops/cpu/expand_key_pairs.h"
+#include "ops/cpu/expand_rows.h"
 #include "ops/cpu/fp8_kernels.h"
-#include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/quantise_kernels.h"
 #include "ops/cpu/residual_row.h"
@@ -143,8 +144,10 @@ const Kernels& portable_kernels() {
         .activate_rows = kActivateRows,
         .residual = kResidualKernels,
         .encode_fp8 = encode_fp8_row,
-        .expand_fp8 = expand_fp8_row,
-        .expand_int8 = expand_int8_row,
+        .expand_fp8 = expand_rows_plain<E4m3Values>,
+        .expand_int8 = expand_rows_plain<Int8Values>,
+        .expand_fp8_pairs = expand_key_pairs_plain<E4m3Values>,
+        .expand_int8_pairs = expand_key_pairs_plain<Int8Values>,
         .expand_int8_channels = expand_int8_channels_row,
     };
     return kTable;

@@ -7,7 +7,7 @@
 //
 // Lanes is what an instruction set makes of it:
 //   Floats, Words, kWidth              registers of floats and of words
-//   load(from), load_words(from), broadcast(value), multiply(a, b)
+//   load(from), load_words(from), broadcast(value), multiply(a, b), subtract(a, b)
 //   nibble<kBit>(words)                the int4 number whose four bits begin there, as floats
 //   e2m1<kBit>(words)                  the same for e2m1
 //   expand<kByte>(words)               the e4m3 value of that byte, as floats
@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/cpu/int4_head.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/packed_shape.h"
@@ -51,20 +52,48 @@ template <typename Lanes, size_t kInterleave, typename Words>
     }
 }
 
-// What four bits are.
-enum class Nibble { kInt4, kE2m1 };
+// What four bits are. kFromZero: int4 less a zero point.
+enum class Nibble { kInt4, kFromZero, kE2m1 };
 
-// Whether products with the scale are bf16 as they stand: e2m1 ones, and int4 ones with a scale of
-// few significant bits (kInt4LongBf16Bits).
+// Whether products with the scale are bf16 as they stand: e2m1 ones, and int4 ones without zero
+// point and with a scale of few significant bits (kInt4LongBf16Bits).
 enum class Products { kRounded, kExact };
 
-template <typename Lanes, Nibble kNibble, Products kProducts, int kBit, typename Floats>
+// The head of a group, in floats.
+struct GroupHead {
+    alignas(64) float scales[kPanelColumns];
+    alignas(64) float zeros[kPanelColumns];  // Of a group that has them.
+    Products products = Products::kExact;
+
+    [[gnu::always_inline]] GroupHead(const std::byte* group, const Int4Groups& groups) {
+        int any_bits = 0;
+        for (size_t j = 0; j < kPanelColumns; ++j) {
+            uint16_t bits;
+            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
+            any_bits |= bits;
+            scales[j] = groups.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+        }
+        const int long_bits = groups.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
+        if (groups.has_zeros || (any_bits & long_bits) != 0) products = Products::kRounded;
+        if (!groups.has_zeros) return;
+        for (size_t j = 0; j < kPanelColumns; ++j) zeros[j] = int4_zero_at(group, groups, j);
+    }
+};
+
+// What these bits of the words of some columns stand for, with their scales and zero points.
+template <typename Lanes, Nibble kNibble, Products kProducts, int kBit>
 [[gnu::always_inline]] inline typename Lanes::Words scaled_nibble(typename Lanes::Words words,
-                                                                  Floats scale) {
+                                                                  const float* scales,
+                                                                  const float* zeros) {
+    const auto scale = Lanes::load(scales);
     if constexpr (kNibble == Nibble::kE2m1) {
         return Lanes::bits(Lanes::multiply(Lanes::template e2m1<kBit>(words), scale));
     } else {
-        const auto product = Lanes::multiply(Lanes::template nibble<kBit>(words), scale);
+        auto number = Lanes::template nibble<kBit>(words);
+        if constexpr (kNibble == Nibble::kFromZero) {
+            number = Lanes::subtract(number, Lanes::load(zeros));
+        }
+        const auto product = Lanes::multiply(number, scale);
         return kProducts == Products::kExact ? Lanes::bits(product) : Lanes::round_high(product);
     }
 }
@@ -72,7 +101,7 @@ template <typename Lanes, Nibble kNibble, Products kProducts, int kBit, typename
 // Elements 2 · kPair and 2 · kPair + 1 of a step of eight.
 template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts, int kPair>
 [[gnu::always_inline]] inline void unpack_nibble_pair(const std::byte* step,
-                                                      const float* scales,
+                                                      const GroupHead& head,
                                                       size_t count,
                                                       uint16_t* out) {
     constexpr size_t kRegisters = kPanelRegisters<Lanes>;
@@ -81,9 +110,11 @@ template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts
     typename Lanes::Words odd[kRegisters];
     unrolled<kRegisters>([&](size_t c) __attribute__((always_inline)) {
         const auto words = Lanes::load_words(step + 4 * c * Lanes::kWidth);
-        const auto scale = Lanes::load(scales + c * Lanes::kWidth);
-        even[c] = scaled_nibble<Lanes, kNibble, kProducts, 4 * kPair>(words, scale);
-        odd[c] = scaled_nibble<Lanes, kNibble, kProducts, 16 + 4 * kPair>(words, scale);
+        const size_t column = c * Lanes::kWidth;
+        const float* scales = head.scales + column;
+        const float* zeros = head.zeros + column;
+        even[c] = scaled_nibble<Lanes, kNibble, kProducts, 4 * kPair>(words, scales, zeros);
+        odd[c] = scaled_nibble<Lanes, kNibble, kProducts, 16 + 4 * kPair>(words, scales, zeros);
     });
     store_elements<Lanes, kInterleave>(
         even, odd, out + 2 * kPair * kPanelColumns, count > 2 * kPair + 1);
@@ -92,52 +123,38 @@ template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts
 // The elements of one group, whose first step is at `step`.
 template <typename Lanes, size_t kInterleave, Nibble kNibble, Products kProducts>
 void unpack_nibble_group(
-    const std::byte* step, const float* scales, size_t count, size_t fetch_ahead, uint16_t* out) {
+    const std::byte* step, const GroupHead& head, size_t count, size_t fetch_ahead, uint16_t* out) {
     for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes, out += 8 * kPanelColumns) {
         __builtin_prefetch(step + fetch_ahead, 0, 3);
         __builtin_prefetch(step + fetch_ahead + 64, 0, 3);
         const size_t left = count - k;
-        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 0>(step, scales, left, out);
-        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 1>(step, scales, left, out);
-        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 2>(step, scales, left, out);
-        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 3>(step, scales, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 0>(step, head, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 1>(step, head, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 2>(step, head, left, out);
+        unpack_nibble_pair<Lanes, kInterleave, kNibble, kProducts, 3>(step, head, left, out);
     }
 }
 
-// The scales of a group, one for each column.
-struct GroupScales {
-    alignas(64) float values[kPanelColumns];
-    Products products = Products::kExact;
-
-    GroupScales(const std::byte* group, bool are_fp16) {
-        int any_bits = 0;
-        for (size_t j = 0; j < kPanelColumns; ++j) {
-            uint16_t bits;
-            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
-            any_bits |= bits;
-            values[j] = are_fp16 ? to_float(Fp16{bits}) : to_float(Bf16{bits});
-        }
-        const int long_bits = are_fp16 ? kInt4LongFp16Bits : kInt4LongBf16Bits;
-        if ((any_bits & long_bits) != 0) products = Products::kRounded;
-    }
-};
-
 template <typename Lanes, size_t kInterleave, Nibble kNibble>
 void unpack_nibble_words(const UnpackArguments& a) {
+    if constexpr (kNibble == Nibble::kInt4) {
+        if (a.groups.has_zeros)
+            return unpack_nibble_words<Lanes, kInterleave, Nibble::kFromZero>(a);
+    }
     const std::byte* group = a.panel;
-    for (size_t first = 0; first < a.depth; first += a.group_size) {
-        const GroupScales scales(group, a.has_fp16_scales);
-        const size_t count = std::min(a.group_size, a.depth - first);
+    for (size_t first = 0; first < a.depth; first += a.groups.size) {
+        const GroupHead head(group, a.groups);
+        const size_t count = std::min(a.groups.size, a.depth - first);
         const auto unpack =
-            scales.products == Products::kExact
+            head.products == Products::kExact
                 ? unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kExact>
                 : unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kRounded>;
-        unpack(group + kInt4ScaleBytes,
-               scales.values,
+        unpack(group + a.groups.head_bytes(),
+               head,
                count,
                a.fetch_ahead,
                a.out + first * kPanelColumns);
-        group += int4_group_bytes(count);
+        group += a.groups.bytes(count);
     }
 }
 

@@ -11,10 +11,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/cpu/int4_head.h"
 #include "ops/cpu/kernels.h"
 #include "ops/format/packed_shape.h"
-#include "ops/tensor/bf16.h"
-#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -43,11 +42,14 @@ void w4a8_tile(const W4a8TileArguments& a) {
         const int32_t* start = a.group_starts(r);
         const std::byte* group = a.panel;
         float sums[kPanelColumns] = {};
-        for (size_t first = 0; first < a.depth; first += a.group_size, ++start) {
-            const size_t count = std::min(a.group_size, a.depth - first);
-            const std::byte* bytes = group + kInt4ScaleBytes;
+        for (size_t first = 0; first < a.depth; first += a.groups.size, ++start) {
+            const size_t count = std::min(a.groups.size, a.depth - first);
+            const std::byte* bytes = group + a.groups.head_bytes();
             int32_t products[kPanelColumns];
-            std::fill_n(products, kPanelColumns, *start);
+            for (size_t j = 0; j < kPanelColumns; ++j) {
+                const auto zero = static_cast<int32_t>(int4_zero_at(group, a.groups, j));
+                products[j] = *start / 8 * (8 + zero);
+            }
             for (size_t k = 0; k < count; k += kW4a8Step, x += kW4a8Step, bytes += kInt4StepBytes) {
                 for (size_t i = 0; i < 4 * kPanelColumns; ++i) {
                     const auto q = static_cast<int>(static_cast<unsigned>(bytes[i]) ^ 0x88u);
@@ -55,12 +57,10 @@ void w4a8_tile(const W4a8TileArguments& a) {
                 }
             }
             for (size_t j = 0; j < kPanelColumns; ++j) {
-                uint16_t bits;
-                std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
-                const float scale = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+                const float scale = int4_scale_at(group, a.groups, j);
                 sums[j] = std::fmaf(scale, static_cast<float>(products[j]), sums[j]);
             }
-            group += int4_group_bytes(count);
+            group += a.groups.bytes(count);
         }
         std::memcpy(a.out + r * kPanelColumns, sums, sizeof sums);
     }

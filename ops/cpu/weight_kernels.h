@@ -10,10 +10,10 @@
 #include <cstring>
 
 #include "ops/cpu/fp8_kernels.h"
+#include "ops/cpu/int4_head.h"
 #include "ops/cpu/kernels.h"
 #include "ops/format/packed_shape.h"
 #include "ops/tensor/bf16.h"
-#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -31,25 +31,22 @@ constexpr size_t bf16_place(size_t k, size_t j) {
     return k / kInterleave * kInterleave * kPanelColumns + j * kInterleave + k % kInterleave;
 }
 
-// number(nibble): what the four bits stand for.
+// number(nibble): what the four bits stand for, less a zero point.
 template <size_t kInterleave, typename Number>
 void unpack_nibbles(const UnpackArguments& a, const Number& number) {
     // An odd depth ends in a pair that the panel has, with a zero.
     const size_t depth = (a.depth + kInterleave - 1) / kInterleave * kInterleave;
     for (size_t k = 0; k < depth; ++k) {
-        const std::byte* group = a.panel + k / a.group_size * int4_group_bytes(a.group_size);
-        const size_t first = k / a.group_size * a.group_size;
-        const size_t in_group = k - first;
-        const std::byte* values = group + kInt4ScaleBytes + in_group / 8 * kInt4StepBytes +
+        const std::byte* group = a.panel + a.groups.offset(k);
+        const size_t in_group = k % a.groups.size;
+        const std::byte* values = group + a.groups.head_bytes() + in_group / 8 * kInt4StepBytes +
                                   in_group % 2 * 2 + in_group % 8 / 4;
         const size_t shift = in_group % 4 / 2 * 4;
         for (size_t j = 0; j < kPanelColumns; ++j) {
-            uint16_t bits;
-            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
-            const float scale = a.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
             const auto byte = static_cast<unsigned>(values[j * 4]);
+            const float weight = number(byte >> shift & 0xfu) - int4_zero_at(group, a.groups, j);
             a.out[bf16_place<kInterleave>(k, j)] =
-                from_float(number(byte >> shift & 0xfu) * scale).bits;
+                from_float(weight * int4_scale_at(group, a.groups, j)).bits;
         }
     }
 }

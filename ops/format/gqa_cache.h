@@ -7,7 +7,7 @@
 //
 // Either array is [num_blocks][num_kv_heads][kAttentionBlock] rows of head_dim values: those of a
 // head that a step of the softmax reads follow each other. A row that is not bf16 is its values and
-// then one fp32 scale a tile (ops/format/kv_dtype.h), without padding. Keys in bf16 may be in
+// then one fp32 scale a tile (ops/format/kv_dtype.h), without padding. Keys may be in
 // KeyOrder::kPairs instead, each block of a head by itself.
 
 #include <cstddef>
@@ -31,7 +31,8 @@ struct GqaShape {
 
 // How the keys of one block of one head lie: as kAttentionBlock rows, or as
 // [head_dim / 2][kAttentionBlock][2], where positions that follow each other have a pair of
-// elements side by side. The second needs an even head_dim.
+// elements side by side. The second needs an even head_dim; where values are not bf16, scales
+// [num_kv_tiles(head_dim)][kAttentionBlock] follow.
 enum class KeyOrder { kRows, kPairs };
 
 struct GqaCache {
@@ -50,14 +51,16 @@ inline size_t gqa_row_index(const GqaShape& shape, size_t slot, size_t kv_head) 
     return head * kAttentionBlock + slot % kAttentionBlock;
 }
 
-// Where element `i` of a slot's key stands in a bf16 array.
-inline size_t gqa_key_place(
-    const GqaShape& shape, KeyOrder order, size_t slot, size_t kv_head, size_t i) {
-    const size_t row = gqa_row_index(shape, slot, kv_head);
+// Where element `i` of position `in_block` stands in a block of KeyOrder::kPairs.
+constexpr size_t key_pair_place(size_t in_block, size_t i) {
+    return 2 * (i / 2 * kAttentionBlock + in_block) + i % 2;
+}
+
+// Where element `i` of a key, which would be row `row`, stands in a bf16 array.
+inline size_t gqa_key_place(const GqaShape& shape, KeyOrder order, size_t row, size_t i) {
     if (order == KeyOrder::kRows) return row * shape.head_dim + i;
-    const size_t in_block = slot % kAttentionBlock;
-    const size_t pair = i / 2 * kAttentionBlock + in_block;
-    return (row - in_block) * shape.head_dim + 2 * pair + i % 2;
+    const size_t in_block = row % kAttentionBlock;
+    return (row - in_block) * shape.head_dim + key_pair_place(in_block, i);
 }
 
 // Bytes of a head's row in either array.

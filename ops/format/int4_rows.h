@@ -6,9 +6,10 @@
 // rounded to int8 (4-bit weights, 8-bit activations) give other results.
 //
 //   bf16   As they are; products as the numeric class says (ops/format/numeric_class.h).
-//   int8   Quantised per row (ops/linear/quantise.h). With i[g] = Σ x·q over group g of the depth,
-//          an exact int32, and groups ascending: sum = fma(scale[n, g], float(i[g]), sum), from 0;
-//          y = sum · row scale. The same bits in every numeric class, whatever the scales are.
+//   int8   Quantised per row (ops/linear/quantise.h). With i[g] = Σ x·(q - zero) over group g of
+//          the depth, an exact int32, and groups ascending: sum = fma(scale[n, g], float(i[g]),
+//          sum), from 0; y = sum · row scale. The same bits in every numeric class, whatever the
+//          scales are.
 
 #include <array>
 #include <cstdint>

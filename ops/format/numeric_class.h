@@ -14,7 +14,8 @@
 //                 sum = fma(a, chain, sum). Where the scale of the group has at most five
 //                 significant bits, as all of mxfp4 do, the chain is of x · q and a is the scale
 //                 (q · scale is exact in bf16: the same product, summed in another order); else the
-//                 chain is of x · ((q · scale) →bf16) and a is 1.
+//                 chain is of x · ((q · scale) →bf16) and a is 1. int4 weights with zero points are
+//                 multiplied as bf16 ones, as in every class.
 //   amx           tdpbf16ps: in steps of 16 pairs (the last one shorter), an fp32 chain of fused
 //                 multiply-adds over the first elements of the pairs and one over the second ones,
 //                 both from 0, then sum = sum + (first + second); odd K padded with zero. Denormal

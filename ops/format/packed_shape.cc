@@ -34,12 +34,15 @@ size_t PackedShape::panel_bytes() const {
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
             break;
     }
-    const size_t group_size = int4_group_size(format);
-    const size_t rest = depth % group_size;
-    return depth / group_size * int4_group_bytes(group_size) +
-           (rest == 0 ? 0 : int4_group_bytes(rest));
+    const Int4Groups groups = int4_groups(format);
+    const size_t rest = depth % groups.size;
+    return groups.offset(depth) + (rest == 0 ? 0 : groups.bytes(rest));
 }
 
 }  // namespace afd::ops

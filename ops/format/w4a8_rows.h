@@ -9,7 +9,8 @@
 // stand in the order 0, 4, 1, 5, 2, 6, 3, 7, and a product of four bytes by four needs no shuffle.
 // One row, little-endian:
 //   [round_up(K, 64)] int8, zeros from K on | [ceil(K / group)] int32, −8 · Σ of the group's values
-// The second part is what a product begins with that takes q + 8, 0 to 15, for q.
+// The second part is what a product begins with that takes q + 8, 0 to 15, for q. One whose weights
+// have a zero point begins with (8 + zero) / 8 of it, exactly.
 
 #include <cstddef>
 #include <cstdint>

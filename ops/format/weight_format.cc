@@ -22,6 +22,14 @@ std::string_view name_of(WeightFormat format) {
             return "fp8-b128";
         case WeightFormat::kMxfp4:
             return "mxfp4";
+        case WeightFormat::kInt4Group32Zero:
+            return "int4-g32-zero";
+        case WeightFormat::kInt4Group64Zero:
+            return "int4-g64-zero";
+        case WeightFormat::kInt4Group32Fp16Zero:
+            return "int4-g32-fp16-zero";
+        case WeightFormat::kInt4Group64Fp16Zero:
+            return "int4-g64-fp16-zero";
     }
     return "unknown";
 }

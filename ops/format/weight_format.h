@@ -16,6 +16,9 @@
 //               the last one may be shorter.
 //   int4-g32-fp16, int4-g64-fp16
 //               The same with fp16 scales.
+//   int4-g32-zero, int4-g64-zero, int4-g32-fp16-zero, int4-g64-fp16-zero
+//               W[n, k] = ((q[n, k] - zero[n, k / group]) · scale[n, k / group]) →bf16, q and zero
+//               in [-8, 7]: int4 of other programs that is not symmetric. Nothing here writes it.
 //   mxfp4       W[n, k] = e2m1[n, k] · scale[n, k / 32]; scales 2^-127 ... 2^127, as bf16. The
 //               product is a bf16 whatever the scale, subnormals included, unless it is too large
 //               for one: such a weight is not packed (model/checkpoint/stored_matrix.h refuses
@@ -49,6 +52,10 @@ enum class WeightFormat : uint8_t {
     kInt4Group64Fp16 = 5,
     kFp8Block128 = 6,
     kMxfp4 = 7,
+    kInt4Group32Zero = 8,
+    kInt4Group64Zero = 9,
+    kInt4Group32Fp16Zero = 10,
+    kInt4Group64Fp16Zero = 11,
 };
 
 inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
@@ -58,21 +65,32 @@ inline constexpr std::array kWeightFormats = {WeightFormat::kBf16,
                                               WeightFormat::kInt4Group32Fp16,
                                               WeightFormat::kInt4Group64Fp16,
                                               WeightFormat::kFp8Block128,
-                                              WeightFormat::kMxfp4};
+                                              WeightFormat::kMxfp4,
+                                              WeightFormat::kInt4Group32Zero,
+                                              WeightFormat::kInt4Group64Zero,
+                                              WeightFormat::kInt4Group32Fp16Zero,
+                                              WeightFormat::kInt4Group64Fp16Zero};
 
-// "bf16", "int8", "int4-g32", "int4-g64", "int4-g32-fp16", "int4-g64-fp16", "fp8-b128",
-// "mxfp4".
+// As above: "bf16", "int8", "int4-g32", ...
 std::string_view name_of(WeightFormat format);
 
 // The format of that name, or nothing.
 std::optional<WeightFormat> parse_weight_format(std::string_view name);
 
+// int4 with zero points.
+constexpr bool has_zero_points(WeightFormat format) {
+    return format >= WeightFormat::kInt4Group32Zero && format <= WeightFormat::kInt4Group64Fp16Zero;
+}
+
 constexpr bool is_int4(WeightFormat format) {
-    return format >= WeightFormat::kInt4Group32 && format <= WeightFormat::kInt4Group64Fp16;
+    return (format >= WeightFormat::kInt4Group32 && format <= WeightFormat::kInt4Group64Fp16) ||
+           has_zero_points(format);
 }
 
 constexpr bool has_fp16_scales(WeightFormat format) {
-    return format == WeightFormat::kInt4Group32Fp16 || format == WeightFormat::kInt4Group64Fp16;
+    return format == WeightFormat::kInt4Group32Fp16 || format == WeightFormat::kInt4Group64Fp16 ||
+           format == WeightFormat::kInt4Group32Fp16Zero ||
+           format == WeightFormat::kInt4Group64Fp16Zero;
 }
 
 // int4 and mxfp4: four bits an element, scales of 16 bits for groups along K. They are laid out
@@ -84,7 +102,8 @@ constexpr bool has_nibbles(WeightFormat format) {
 // Elements along K that share a scale. REQUIRES: has_nibbles(format).
 constexpr size_t int4_group_size(WeightFormat format) {
     const bool is_64 =
-        format == WeightFormat::kInt4Group64 || format == WeightFormat::kInt4Group64Fp16;
+        format == WeightFormat::kInt4Group64 || format == WeightFormat::kInt4Group64Fp16 ||
+        format == WeightFormat::kInt4Group64Zero || format == WeightFormat::kInt4Group64Fp16Zero;
     return is_64 ? 64 : 32;
 }
 
@@ -114,6 +133,7 @@ struct Int4Weight {
     Rows<const uint16_t> scale;  // [N, ceil(K / group size)], bits as the format says
     size_t num_columns = 0;      // K
     WeightFormat format = WeightFormat::kInt4Group32;
+    Rows<const int8_t> zero{};  // As scale; of formats with zero points alone.
 
     size_t num_outputs() const { return values.num_rows; }
     size_t depth() const { return num_columns; }
@@ -122,11 +142,15 @@ struct Int4Weight {
         const unsigned nibble = (values.row(n)[k / 2] >> (k % 2 * 4)) & 0xfu;
         return static_cast<int>(nibble ^ 8u) - 8;
     }
-    // q[n, k], or e2m1[n, k].
+    // That of the group that k belongs to: 0 without zero points.
+    int zero_at(size_t n, size_t k) const {
+        return has_zero_points(format) ? zero.row(n)[k / int4_group_size(format)] : 0;
+    }
+    // q[n, k] - zero, or e2m1[n, k].
     float number(size_t n, size_t k) const {
         const int q = value(n, k);
         return format == WeightFormat::kMxfp4 ? from_e2m1(static_cast<unsigned>(q))
-                                              : static_cast<float>(q);
+                                              : static_cast<float>(q - zero_at(n, k));
     }
     // That of the group that k belongs to.
     float scale_at(size_t n, size_t k) const {

@@ -24,7 +24,8 @@ void round_row_to_fp8(const Bf16* x, size_t count, Bf16* y) {
 }
 
 void expand_fp8_row(const std::byte* row, size_t count, Bf16* x) {
-    cpu::kernels(best_numeric_class()).expand_fp8(row, count, x);
+    cpu::kernels(best_numeric_class())
+        .expand_fp8({.values = row, .scales = row + count, .count = count}, x);
 }
 
 }  // namespace afd::ops

@@ -85,17 +85,22 @@ void put_column(
 
 void put_column(
     const Int4Weight& w, size_t n, const PackedShape& shape, size_t column, std::byte* panel) {
-    const size_t group_size = int4_group_size(shape.format);
-    for (size_t k = 0; k < shape.depth; ++k) {
-        const size_t first = k / group_size * group_size;
-        std::byte* group = panel + k / group_size * int4_group_bytes(group_size);
-        if (k == first) {
-            std::memcpy(group + column * sizeof(uint16_t), &w.scale.row(n)[k / group_size], 2);
+    const Int4Groups groups = int4_groups(shape.format);
+    // An odd depth ends in a pair whose second weight is zero.
+    for (size_t k = 0; k < (shape.depth + 1) / 2 * 2; ++k) {
+        const size_t in_group = k % groups.size;
+        std::byte* group = panel + groups.offset(k);
+        if (in_group == 0) {
+            std::byte* head = group + column * sizeof(uint16_t);
+            std::memcpy(head, &w.scale.row(n)[k / groups.size], sizeof(uint16_t));
+            if (groups.has_zeros) {
+                const Bf16 zero = from_float(static_cast<float>(w.zero_at(n, k)));
+                std::memcpy(head + kInt4ScaleBytes, &zero.bits, sizeof zero.bits);
+            }
         }
-        const int value = w.value(n, k);
-        const size_t in_group = k - first;
-        std::byte* word =
-            group + kInt4ScaleBytes + in_group / 8 * kInt4StepBytes + column * 4 + in_group % 2 * 2;
+        const int value = k < shape.depth ? w.value(n, k) : w.zero_at(n, shape.depth - 1);
+        std::byte* word = group + groups.head_bytes() + in_group / 8 * kInt4StepBytes + column * 4 +
+                          in_group % 2 * 2;
         const size_t nibble = in_group % 8 / 2;
         word[nibble / 2] |=
             static_cast<std::byte>((static_cast<unsigned>(value) & 0xfu) << nibble % 2 * 4);

@@ -26,7 +26,7 @@ class PackedLinear {
 
     // Copies `weight` [num_outputs, depth], row-major as checkpoints store it.
     // REQUIRES: supported(numeric_class); num_outputs and depth at least 1, depth of int8 weights
-    // at most kInt8DepthMax; q of int4 weights in [-8, 7].
+    // at most kInt8DepthMax; q of int4 weights, and zero, in [-8, 7].
     static PackedLinear pack(Rows<const Bf16> weight, NumericClass numeric_class);
     static PackedLinear pack(const Int8Weight& weight, NumericClass numeric_class);
     static PackedLinear pack(const Int4Weight& weight, NumericClass numeric_class);

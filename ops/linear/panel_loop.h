@@ -50,8 +50,15 @@ void for_each_panel_row(const LinearInput& x,
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
-            if (x.rows.num_rows > kernels.shape.int4_product_rows) {
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
+            if (x.rows.num_rows > kernels.shape.nibble_product_rows(weight.format())) {
                 return unpacked_nibble_panels(x.rows, weight, first_panel, last_panel, finish);
+            }
+            if (pays_to_unpack_groups(kernels, x.rows, weight, first_panel)) {
+                return unpacked_group_panels(x.rows, weight, first_panel, last_panel, finish);
             }
             return float_panels(int4_product(weight, x.rows), first_panel, last_panel, finish);
     }

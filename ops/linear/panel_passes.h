@@ -125,8 +125,9 @@ void finish_blocks(
 
 // Products with bf16 panels that come piece by piece: piece(panel, k, depth) gives elements
 // [k, k + depth) of one, in the layout of the class; the first rows that meet it fetch
-// `fetch_ahead`. The sums of some rows go on from piece to piece.
-template <typename Piece, typename Finish>
+// `fetch_ahead`. multiply(arguments) is the class's product of a tile. The sums of some rows go on
+// from piece to piece.
+template <typename Piece, typename Multiply, typename Finish>
 void piecewise_panels(const cpu::Kernels& kernels,
                       Rows<const Bf16> x,
                       const PackedLinear& weight,
@@ -135,6 +136,7 @@ void piecewise_panels(const cpu::Kernels& kernels,
                       size_t piece_depth,
                       cpu::FetchAhead fetch_ahead,
                       const Piece& piece,
+                      const Multiply& multiply,
                       const Finish& finish) {
     const size_t piece_rows = cpu::block_sizes().piece_rows;
     alignas(64) float sums[cpu::BlockSizes::kPieceRowsMax * kPanelColumns];
@@ -154,7 +156,7 @@ void piecewise_panels(const cpu::Kernels& kernels,
                     a.x = x.row(top + blocks.first(block)) + k;
                     a.num_rows = blocks.rows(block);
                     a.out = &sums[blocks.first(block) * kPanelColumns];
-                    kernels.tile(a);
+                    multiply(a);
                     a.fetch_ahead = {};  // In cache by now.
                 }
             }
@@ -163,7 +165,42 @@ void piecewise_panels(const cpu::Kernels& kernels,
     }
 }
 
-// int4 and mxfp4 in a class with the order of bf16 for them: unpacked once for all rows.
+// int4 and mxfp4 weights that are unpacked once for all rows, piece by piece: unpack(arguments)
+// makes a bf16 panel of one, which multiply(arguments) of a tile then meets.
+template <typename Unpack, typename Multiply, typename Finish>
+void unpacked_panels(Rows<const Bf16> x,
+                     const PackedLinear& weight,
+                     size_t first_panel,
+                     size_t last_panel,
+                     const Unpack& unpack,
+                     const Multiply& multiply,
+                     const Finish& finish) {
+    const cpu::BlockSizes& sizes = cpu::block_sizes();
+    const Int4Groups groups = int4_groups(weight.format());
+    alignas(64) uint16_t unpacked[cpu::BlockSizes::kPieceDepthMax * kPanelColumns];
+    const auto piece = [&](size_t panel, size_t k, size_t depth) {
+        unpack(cpu::UnpackArguments{.panel = weight.panel_data(panel) + groups.offset(k),
+                                    .groups = groups,
+                                    .depth = depth,
+                                    .out = unpacked,
+                                    .fetch_ahead = sizes.fetch_near});
+        return static_cast<const uint16_t*>(unpacked);
+    };
+    // Just written, so in cache.
+    const cpu::FetchAhead none{};
+    piecewise_panels(cpu::kernels(weight.numeric_class()),
+                     x,
+                     weight,
+                     first_panel,
+                     last_panel,
+                     sizes.piece_depth,
+                     none,
+                     piece,
+                     multiply,
+                     finish);
+}
+
+// In a class with the order of bf16 for them.
 template <typename Finish>
 void unpacked_nibble_panels(Rows<const Bf16> x,
                             const PackedLinear& weight,
@@ -171,24 +208,46 @@ void unpacked_nibble_panels(Rows<const Bf16> x,
                             size_t last_panel,
                             const Finish& finish) {
     const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
-    const size_t group_size = int4_group_size(weight.format());
-    const auto unpack_panel =
+    const auto unpack =
         weight.format() == WeightFormat::kMxfp4 ? kernels.unpack_mxfp4 : kernels.unpack_int4;
-    const cpu::BlockSizes& sizes = cpu::block_sizes();
-    alignas(64) uint16_t unpacked[cpu::BlockSizes::kPieceDepthMax * kPanelColumns];
-    const auto unpack = [&](size_t panel, size_t k, size_t depth) {
-        unpack_panel(
-            {.panel = weight.panel_data(panel) + k / group_size * int4_group_bytes(group_size),
-             .group_size = group_size,
-             .has_fp16_scales = has_fp16_scales(weight.format()),
-             .depth = depth,
-             .out = unpacked,
-             .fetch_ahead = sizes.fetch_near});
-        return static_cast<const uint16_t*>(unpacked);
+    unpacked_panels(x, weight, first_panel, last_panel, unpack, kernels.tile, finish);
+}
+
+// Whether more rows than a tile has are faster with weights that are unpacked once, in a class with
+// an order of its own for int4: they are with long scales, with which unpacking takes longer than
+// multiplying. Scales are long throughout or nowhere as a rule, and the bits are the same, so one
+// group is asked.
+inline bool pays_to_unpack_groups(const cpu::Kernels& kernels,
+                                  Rows<const Bf16> x,
+                                  const PackedLinear& weight,
+                                  size_t panel) {
+    if (kernels.group_tile == nullptr || x.num_rows <= kernels.shape.int4_rows) return false;
+    if (!is_int4(weight.format()) || has_zero_points(weight.format())) return false;
+    const int long_bits =
+        has_fp16_scales(weight.format()) ? cpu::kInt4LongFp16Bits : cpu::kInt4LongBf16Bits;
+    const auto* scales = reinterpret_cast<const uint16_t*>(weight.panel_data(panel));
+    return std::any_of(
+        scales, scales + kPanelColumns, [&](uint16_t bits) { return (bits & long_bits) != 0; });
+}
+
+// int4 in such a class.
+template <typename Finish>
+void unpacked_group_panels(Rows<const Bf16> x,
+                           const PackedLinear& weight,
+                           size_t first_panel,
+                           size_t last_panel,
+                           const Finish& finish) {
+    const cpu::Kernels& kernels = cpu::kernels(weight.numeric_class());
+    const size_t group_size = int4_group_size(weight.format());
+    static_assert(cpu::BlockSizes::kDepths % 64 == 0, "pieces end where groups do");
+    alignas(64) float scales[cpu::BlockSizes::kPieceDepthMax / 32 * kPanelColumns];
+    const auto unpack = [&](const cpu::UnpackArguments& panel) {
+        kernels.unpack_groups({panel, scales});
     };
-    // Just written, so in cache.
-    piecewise_panels(
-        kernels, x, weight, first_panel, last_panel, sizes.piece_depth, {}, unpack, finish);
+    const auto multiply = [&](const cpu::TileArguments& tile) {
+        kernels.group_tile({tile, group_size, scales});
+    };
+    unpacked_panels(x, weight, first_panel, last_panel, unpack, multiply, finish);
 }
 
 // bf16. Pieces of a panel stay in the second-level cache.
@@ -208,8 +267,16 @@ void bf16_panels(const cpu::Kernels& kernels,
         return weight.panel(panel) + k * kPanelColumns;
     };
     const cpu::FetchAhead ahead = cpu::FetchAhead::far();
-    piecewise_panels(
-        kernels, x, weight, first_panel, last_panel, sizes.panel_depth, ahead, piece, finish);
+    piecewise_panels(kernels,
+                     x,
+                     weight,
+                     first_panel,
+                     last_panel,
+                     sizes.panel_depth,
+                     ahead,
+                     piece,
+                     kernels.tile,
+                     finish);
 }
 
 // fp8 where fp8_tile does not do it: a panel is unpacked some blocks at a time; every block of rows

@@ -70,23 +70,22 @@ void pass_bf16_pieces(const PanelRange& range,
 template <typename Finish>
 void pass_nibble_pieces(const PanelRange& range, Rows<const Bf16> x, const Finish& finish) {
     const WeightFormat format = range.weight.format();
-    const size_t group = int4_group_size(format);
+    const Int4Groups groups = int4_groups(format);
     const auto unpack_panel =
         format == WeightFormat::kMxfp4 ? range.kernels.unpack_mxfp4 : range.kernels.unpack_int4;
     const auto source = [&](size_t panel, size_t k, size_t depth) {
-        return PieceSource{range.weight.panel_data(panel) + k / group * int4_group_bytes(group),
-                           div_up(depth, group) * int4_group_bytes(group)};
+        return PieceSource{range.weight.panel_data(panel) + groups.offset(k),
+                           div_up(depth, groups.size) * groups.bytes(groups.size)};
     };
     const auto unpack = [&](const std::byte* from, size_t depth, uint16_t* to) {
         unpack_panel({.panel = from,
-                      .group_size = group,
-                      .has_fp16_scales = has_fp16_scales(format),
+                      .groups = groups,
                       .depth = depth,
                       .out = to,
                       .fetch_ahead = cpu::block_sizes().fetch_near});
     };
     alignas(64) std::byte rooms[2 * kUnpackedBytes];
-    pass_bf16_pieces(range, x, UnpackedPieces(rooms, group, source, unpack), finish);
+    pass_bf16_pieces(range, x, UnpackedPieces(rooms, groups.size, source, unpack), finish);
 }
 
 // Elements of depth of fp8 weights that are unpacked at a time, between two steps of tiles.
@@ -186,6 +185,10 @@ void piece_panels(const PanelRange& range, const LinearInput& x, const Finish& f
         case WeightFormat::kInt4Group32Fp16:
         case WeightFormat::kInt4Group64Fp16:
         case WeightFormat::kMxfp4:
+        case WeightFormat::kInt4Group32Zero:
+        case WeightFormat::kInt4Group64Zero:
+        case WeightFormat::kInt4Group32Fp16Zero:
+        case WeightFormat::kInt4Group64Fp16Zero:
             return pass_nibble_pieces(range, x.rows, finish);
     }
 }

@@ -138,10 +138,7 @@ struct ExpandedProduct {
         return panels_finished_at_once(blocks, cpu::kernels(weight.numeric_class()).shape.rows);
     }
     void begin_block(size_t /*first_row*/, Arguments& a) const {
-        if constexpr (requires { a.group_size; }) {
-            a.group_size = int4_group_size(weight.format());
-            a.has_fp16_scales = has_fp16_scales(weight.format());
-        }
+        if constexpr (requires { a.groups; }) a.groups = int4_groups(weight.format());
         if constexpr (requires { a.is_mxfp4; }) {
             a.is_mxfp4 = weight.format() == WeightFormat::kMxfp4;
         }

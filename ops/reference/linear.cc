@@ -57,7 +57,8 @@ Matrix scaled_exact(const Matrix& x, const Weight& weight, const Value& value) {
 }
 
 Matrix int4_exact(const Matrix& x, const Int4Weight& weight) {
-    return scaled_exact(x, weight, [&](size_t n, size_t k) { return weight.value(n, k); });
+    return scaled_exact(
+        x, weight, [&](size_t n, size_t k) { return weight.value(n, k) - weight.zero_at(n, k); });
 }
 
 Matrix fp8_exact(const Matrix& x, const Fp8Weight& weight) {
@@ -84,7 +85,7 @@ void int4_row(std::span<const int8_t> x, float x_scale, const Int4Weight& weight
         for (size_t first = 0; first < x.size(); first += group) {
             int64_t products = 0;
             for (size_t k = first; k < std::min(first + group, x.size()); ++k) {
-                products += int64_t{x[k]} * weight.value(n, k);
+                products += int64_t{x[k]} * (weight.value(n, k) - weight.zero_at(n, k));
             }
             sum = std::fma(weight.scale_at(n, first), static_cast<float>(products), sum);
         }

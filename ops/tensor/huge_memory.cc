@@ -11,12 +11,7 @@
 #include <new>
 
 #include "proto/check.h"
-
-#if defined(__has_feature)
-#define AFD_HAS_FEATURE(name) __has_feature(name)
-#else
-#define AFD_HAS_FEATURE(name) 0
-#endif
+#include "proto/sanitizers.h"
 
 namespace afd::ops {
 namespace {
@@ -30,7 +25,7 @@ constexpr size_t kSlabBytes = size_t{32} << 20;
 constexpr size_t kLargestInSlab = kSlabBytes / 4;
 constexpr size_t kPopulatedMost = size_t{32} << 20;
 
-#if defined(__SANITIZE_ADDRESS__) || AFD_HAS_FEATURE(address_sanitizer)
+#if AFD_ASAN
 // The address sanitizer sees overruns only between blocks that it has handed out itself.
 constexpr size_t kSmallestMapped = SIZE_MAX;
 #else

@@ -24,10 +24,11 @@ std::string summary(const std::vector<double>& ms) {
         "{:.0f} / {:.0f} / {:.0f}", quantile(ms, 0.5), quantile(ms, 0.99), quantile(ms, 1));
 }
 
-std::string line(const std::string& role, const KillTimes& times) {
-    return fmt::format("{:<10}{:>5} kills held somebody up, who goes on {}; ready {}\n",
+std::string line(const std::string& role, const std::string& faults, const KillTimes& times) {
+    return fmt::format("{:<10}{:>5} {} held somebody up, who goes on {}; ready {}\n",
                        role,
                        times.progress_ms.size(),
+                       faults,
                        summary(times.progress_ms),
                        summary(times.restart_ms));
 }
@@ -36,6 +37,7 @@ std::string line(const std::string& role, const KillTimes& times) {
 
 void KillReport::add(const KillReport& other) {
     num_kills += other.num_kills;
+    num_cuts += other.num_cuts;
     num_requests += other.num_requests;
     num_lost += other.num_lost;
     num_doubled += other.num_doubled;
@@ -44,6 +46,7 @@ void KillReport::add(const KillReport& other) {
     append(other.attention, attention);
     append(other.both, both);
     append(other.host, host);
+    append(other.wire, wire);
     append(other.others_gap_ms, others_gap_ms);
     num_descriptors_more = std::max(num_descriptors_more, other.num_descriptors_more);
     kib_more = std::max(kib_more, other.kib_more);
@@ -51,14 +54,17 @@ void KillReport::add(const KillReport& other) {
 }
 
 std::string KillReport::text() const {
-    return fmt::format("{} kills, {} requests: {} lost, {} doubled, {} changed\n",
+    return fmt::format("{} kills{}, {} requests: {} lost, {} doubled, {} changed\n",
                        num_kills,
+                       num_cuts == 0 ? "" : fmt::format(" and {} cuts", num_cuts),
                        num_requests,
                        num_lost,
                        num_doubled,
                        num_changed) +
-           line("FFN", ffn) + line("attention", attention) + line("both", both) +
-           (host.restart_ms.empty() ? "" : line("host", host)) +
+           line("FFN", "kills", ffn) + line("attention", "kills", attention) +
+           line("both", "kills", both) +
+           (host.restart_ms.empty() ? "" : line("host", "kills", host)) +
+           (wire.restart_ms.empty() ? "" : line("wire", "cuts", wire)) +
            fmt::format("others' longest gap {}; more: {} descriptors, {} KiB, {} segments\n",
                        summary(others_gap_ms),
                        num_descriptors_more,

@@ -9,7 +9,7 @@
 
 namespace afd::test {
 
-// Kills of one role, or of both at once.
+// Kills of one role, or of both at once; or cuts of a wire.
 struct KillTimes {
     // From a kill until the last of the requests that it held up went on, for each kill that held
     // up any.
@@ -20,6 +20,7 @@ struct KillTimes {
 
 struct KillReport {
     uint64_t num_kills = 0;
+    uint64_t num_cuts = 0;      // Of the wire to another host.
     uint64_t num_requests = 0;  // Ended.
     uint64_t num_lost = 0;      // Ended with an error, or not at all.
     uint64_t num_doubled = 0;   // More tokens than there are, or answers behind an end.
@@ -28,6 +29,7 @@ struct KillReport {
     KillTimes attention;
     KillTimes both;
     KillTimes host;  // All workers of another host, some times with its afdd.
+    KillTimes wire;
     // Of requests that a kill did not concern: those of the other attention worker.
     std::vector<double> others_gap_ms;
     // What afdd had more of at the end than before the first kill, and what was left behind it; the

@@ -18,6 +18,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr size_t kInFlight = 6;
+constexpr uint32_t kCutMsMax = 1500;  // Shorter than what makes a host be given up.
+
+constexpr LinkConditions kBadNetwork{.delay = std::chrono::microseconds(100),
+                                     .jitter = std::chrono::microseconds(200),
+                                     .loss = 0.002};
 
 double ms_between(client::Clock::time_point from, client::Clock::time_point to) {
     return std::chrono::duration<double, std::milli>(to - from).count();
@@ -76,14 +81,17 @@ std::string KillScenario::name() const {
     return std::to_string(num_attention_workers) + "A" + std::to_string(num_ffn_workers) + "F, " +
            "router = " + router + ", dispatch = " + dispatch + (has_replicas ? ", replicas" : "") +
            (is_over_ucx ? ", over ucx" : "") + (is_near ? ", through memory" : "") +
-           (has_host ? ", two hosts" : "") + (has_wire ? ", neighbours by memory" : "");
+           (has_host ? ", two hosts" : "") + (has_wire ? ", neighbours by memory" : "") +
+           (is_bad ? ", a bad network" : "");
 }
 
 KillRun::KillRun(const KillScenario& scenario, uint32_t seed)
     : random_(seed),
       goes_on_without_host_(scenario.has_replicas),
       certificates_(scenario.has_host ? make_certificates({"b"}) : ""),
-      wire_(scenario.has_wire ? std::make_unique<NetworkWire>() : nullptr),
+      wire_(scenario.has_wire ? std::make_unique<NetworkWire>(
+                                    scenario.is_bad ? std::optional(kBadNetwork) : std::nullopt)
+                              : nullptr),
       instance_(flags(scenario, certificates_, wire_.get())),
       address_(!scenario.has_host ? ""
                : wire_ == nullptr ? join_address(instance_)
@@ -205,7 +213,9 @@ void KillRun::end(const Flight& flight) {
 void KillRun::strike() {
     const auto status = asker_.status();
     ASSERT_TRUE(status.ok()) << status.error().message;
-    if (host_ != nullptr && random_() % 3 == 0) {
+    if (wire_ != nullptr && random_() % 4 == 0) {
+        strike_wire();
+    } else if (host_ != nullptr && random_() % 3 == 0) {
         strike_host(status.value());
     } else {
         strike_workers(status.value());
@@ -267,6 +277,20 @@ void KillRun::strike_host(const client::Status& status) {
     EXPECT_EQ(host_->wait_exit(), 128 + SIGKILL);
     serve_until(client::Clock::now() + milliseconds(random_() % 300));
     host_ = join();
+}
+
+void KillRun::strike_wire() {
+    EXPECT_TRUE(wire_->link().cut());
+    // What came before it.
+    receive();
+    Kill cut;
+    cut.at = client::Clock::now();
+    cut.times = &report_.wire;
+    cut.num_concerned = flights_.size();
+    ++report_.num_cuts;
+    aim(std::move(cut));
+    serve_until(client::Clock::now() + milliseconds(random_() % kCutMsMax));
+    EXPECT_TRUE(wire_->link().mend());
 }
 
 // Without the host new requests are refused: those that were sent are to be in before.

@@ -9,7 +9,8 @@
 // are ready again, so that each has something to disturb.
 //
 // Where there is another host, too, what is killed there is the stand-in of a worker, or, in one of
-// three cases, all its workers at once, half of the time with the host's afdd.
+// three cases, all its workers at once, half of the time with the host's afdd. Where a wire leads
+// to it, one of four strikes kills nobody, but cuts the wire for up to 1.5 s.
 
 #include <map>
 #include <memory>
@@ -34,6 +35,7 @@ struct KillScenario {
     bool has_host = false;      // Every other worker of a role runs on another host.
     bool is_near = false;       // With transport = ucx: messages go through memory.
     bool has_wire = false;      // The other host is behind a network of its own.
+    bool is_bad = false;        // Which delays, reorders and loses.
 
     std::string name() const;
 };
@@ -71,6 +73,7 @@ class KillRun {
     void strike();
     void strike_workers(const client::Status& status);
     void strike_host(const client::Status& status);
+    void strike_wire();
     void stop_sending();
     void aim(Kill kill);
     // Whether everything that the kill held up went on, and the successors are ready.

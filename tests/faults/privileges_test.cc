@@ -9,17 +9,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "proto/sanitizers.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 
 namespace afd::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kCanConfine = false;
-#else
-constexpr bool kCanConfine = true;
-#endif
+constexpr bool kCanConfine = AFD_SANITIZED == 0;
 
 std::string text_of(const std::string& path) {
     std::ifstream file(path);

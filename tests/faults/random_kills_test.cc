@@ -102,7 +102,11 @@ std::vector<KillScenario> scenarios_over_hosts(bool has_wire) {
         }
         made.push_back({2, 2, "attention", "two_phase", has_replicas, true, true});
     }
-    for (KillScenario& scenario : made) scenario.has_wire = has_wire;
+    if (!has_wire) return made;
+    for (KillScenario& scenario : made) scenario.has_wire = true;
+    std::vector<KillScenario> bad = made;
+    for (KillScenario& scenario : bad) scenario.is_bad = true;
+    made.insert(made.end(), bad.begin(), bad.end());
     return made;
 }
 

@@ -117,8 +117,7 @@ class Upgrade : public testing::Test {
     // REQUIRES: an FFN worker may be stopped for as long as the test takes.
     void begin_and_halt() {
         held_ = std::make_unique<BackgroundGeneration>(instance_, long_request(kTokens));
-        held_->wait_for_tokens(5);
-        send_signal(ffn_, SIGSTOP);
+        held_->stop_amid(5, ffn_);
     }
     void go_on() const { send_signal(ffn_, SIGCONT); }
 

@@ -75,7 +75,8 @@ def cluster_messages():
     """Of a metrics segment without lanes: docs of schedule/layout/metrics_layout.h."""
     counts = struct.pack("<1392Q", *range(1392))
     beat = struct.pack("<Q2i6i", 41, 812, 1, 2, 0, 7, 41, 42, 3)
-    join = field(1, 3) + field(2, 7412) + field(3, "model") + field(4, "avx2") + field(5, 8)
+    join = (field(1, 3) + field(2, 7412) + field(3, "model") + field(4, "avx2") + field(5, 8)
+            + field(9, 1 << 30) + field(10, 1))
     put("cluster_messages", "host", frame(field(1, join)) + frame(field(2, b"")))
     put("cluster_messages", "leader", frame(field(1, field(1, "demo") + field(3, 2)))
         + frame(field(2, field(1, 3) + field(2, "why"))) + frame(field(4, b"")))

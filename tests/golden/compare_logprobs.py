@@ -2,7 +2,7 @@
 """Compares the log probabilities of served completions with the NumPy decoder.
 
     compare_logprobs.py --model DIR --jsonl FILE [--median-bound 0.02] [--tail-bound 0.6]
-                        [--noise-ratio 1.25] [--margin 0.005] [--rounding wide|none]
+                        [--noise-ratio 1.25] [--margin 0.005] [--rounding bf16|none]
                         [--limit N]
 
 Each line of FILE is one request as the system served it (serve.py writes such files):
@@ -24,7 +24,7 @@ itself are the noise. A rounding at another place, or a mistake, shows as a larg
 --median-bound  limit of the median of |difference|, in nats
 --tail-bound    limit of its 99th percentile
 --noise-ratio   limit of its median over the noise's median
---rounding      of the decoder: wide for what was served with residual = fp32; with none, and bounds
+--rounding      of the decoder: bf16 for what was served with residual = bf16; with none, and bounds
                 of inf, the figures are those of how exact the system is
 --margin        router margins below this are near ties. They are counted and shown; a value behind
                 one counts like every other.
@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--tail-bound", type=float, default=0.6)
     parser.add_argument("--noise-ratio", type=float, default=1.25)
     parser.add_argument("--margin", type=float, default=0.005)
-    parser.add_argument("--rounding", choices=("bf16", "wide", "none"), default="bf16")
+    parser.add_argument("--rounding", choices=("bf16", "wide", "none"), default="wide")
     parser.add_argument("--limit", type=int, help="compare only the first N requests")
     arguments = parser.parse_args()
 

@@ -25,13 +25,13 @@ Weights are bf16 values in both; a checkpoint in F32 or F16 is rounded on loadin
 weight and balancing bias alone keep fp32. Experts in fp8 are values times scales, unrounded.
 """
 import dataclasses
-import json
 import math
 import pathlib
 
 import numpy as np
 
 import foreign_np
+import layout_np
 import quantised_np
 import safetensors_np
 
@@ -151,12 +151,12 @@ class DeepSeek:
     def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
         if rounding not in ("none", "bf16", "wide"):
             raise ValueError(f"rounding {rounding!r}: must be 'none', 'bf16' or 'wide'")
-        self.config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
+        self.config = layout_np.read_config(folder)
         self.rounding = Rounding(rounding != "none", rounding == "wide")
         self.rope = self.make_rope()
         self.eps = self.config.get("rms_norm_eps", 1e-6)
         self.int8: dict[str, quantised_np.Int8Weight] = {}
-        self.weights = self.load(safetensors_np.read_model(folder))
+        self.weights = self.load(layout_np.plain_tensors(safetensors_np.read_model(folder)))
 
     def make_rope(self) -> Rope:
         return Rope(self.config)

@@ -113,6 +113,9 @@ VARIANTS: dict[str, dict] = {
                       "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True,
                       "mlp_only_layers": [0]},
     "qwen3_moe": {**QWEN3, "tie_word_embeddings": True},
+    # The text model of a model of text and images, in shards.
+    "qwen3_moe_wrapped": {**QWEN3, "num_shards": 3,
+                          "layout": {"wrap": "language_model.", "rope_parameters": True}},
     # Dense layers by both rules; weights of the chosen not normalised.
     "qwen3_moe_odd": {**QWEN3, "hidden_size": 100, "num_hidden_layers": 5, "num_attention_heads": 3,
                       "num_key_value_heads": 1, "head_dim": 20, "intermediate_size": 150,
@@ -121,6 +124,10 @@ VARIANTS: dict[str, dict] = {
     "mixtral": MIXTRAL,
     "mixtral_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
                     "num_key_value_heads": 3, "intermediate_size": 70, "num_local_experts": 5},
+    # As newer libraries write them.
+    "mixtral_newer": {**MIXTRAL, "num_shards": 2,
+                      "layout": {"wrap": "model.language_model.", "fused_experts": True,
+                                 "rope_parameters": True}},
     # Windows of positions, longer and shorter than a block of the cache; in every second layer.
     "mixtral_window": {**MIXTRAL, "sliding_window": 70},
     "mixtral_window_odd": {**MIXTRAL, "hidden_size": 90, "num_attention_heads": 3,
@@ -132,6 +139,15 @@ VARIANTS: dict[str, dict] = {
                     "form": {"method": "awq", "group": 32, "symmetric": False, "scales": "F16"}},
     "qwen3_moe_gptq": {**QWEN3, "form": {"method": "gptq", "group": -1, "symmetric": True,
                                          "scales": "BF16"}},
+    # Groups of 128 with zero points, as most files have them: three of an expert's, two of a row.
+    "qwen3_moe_gptq_zero": {**QWEN3, "hidden_size": 256, "intermediate_size": 384,
+                            "moe_intermediate_size": 384, "num_experts": 6,
+                            "form": {"method": "gptq", "group": 128, "symmetric": False,
+                                     "scales": "F16"}},
+    "mixtral_awq_128": {**MIXTRAL, "hidden_size": 256, "intermediate_size": 384,
+                        "num_local_experts": 4,
+                        "form": {"method": "awq", "group": 128, "symmetric": False,
+                                 "scales": "F16"}},
     "qwen3_moe_fp8": {**QWEN3, "form": {"method": "fp8", "scales": "tensor"}},
     "glm4_moe": GLM4,
     # 4.5-Air: no norms of q and k.
@@ -140,7 +156,7 @@ VARIANTS: dict[str, dict] = {
                      "moe_intermediate_size": 44, "n_routed_experts": 9, "n_group": 3,
                      "topk_group": 2, "routed_scaling_factor": 1.0},
     "olmoe": OLMOE,
-    "olmoe_odd": {**OLMOE, "hidden_size": 72, "num_attention_heads": 3, "num_key_value_heads": 1,
+    "olmoe_odd": {**OLMOE, "hidden_size": 72, "num_attention_heads": 3, "num_key_value_heads": 3,
                   "intermediate_size": 50, "num_experts": 9, "clip_qkv": 1.5},
 }
 

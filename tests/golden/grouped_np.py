@@ -11,12 +11,12 @@ a projection, an expert, a router or the head is part of its sum. A LayerNorm ro
 all.
 """
 import dataclasses
-import json
 import pathlib
 
 import numpy as np
 
 import deepseek_np
+import layout_np
 import quantised_np
 
 Array = np.ndarray
@@ -96,6 +96,11 @@ class Grouped(deepseek_np.DeepSeek):
     def __init__(self, folder: pathlib.Path, rounding: str = "none") -> None:
         super().__init__(folder, rounding)
         self.family = family_of(self.config)
+        if self.family.ffn != "mlp" and any(".mlp.experts." in name for name in self.weights):
+            # As newer libraries name them; afd-quantize keeps the parts' own names there.
+            is_own = any(name.endswith(f".{self.family.parts[0]}.weight") for name in self.weights)
+            parts = self.family.parts if is_own else Family.parts
+            self.family = dataclasses.replace(self.family, ffn="mlp", parts=parts)
         if self.family.has_deepseek_router:
             self.config |= {"scoring_func": "sigmoid", "topk_method": "noaux_tc",
                             **self.family.router_keys}
@@ -254,8 +259,8 @@ class Grouped(deepseek_np.DeepSeek):
 
 def decoder_class(folder: pathlib.Path) -> type[deepseek_np.DeepSeek]:
     """The class that reads the checkpoint in `folder`."""
-    config = json.loads((pathlib.Path(folder) / "config.json").read_text("utf-8"))
-    return deepseek_np.DeepSeek if family_of(config) is None else Grouped
+    is_grouped = family_of(layout_np.read_config(folder)) is not None
+    return Grouped if is_grouped else deepseek_np.DeepSeek
 
 
 def open_decoder(folder: pathlib.Path, rounding: str = "none") -> deepseek_np.DeepSeek:

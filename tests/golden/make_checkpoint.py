@@ -19,6 +19,7 @@ import numpy as np
 import foreign_np
 import grouped_checkpoint
 import grouped_np
+import layout_np
 import quantised_np
 import safetensors_np
 
@@ -48,17 +49,24 @@ GLM_LITE = {"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe
             "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.8, "rope_theta": 1000000,
             "rms_norm_eps": 1e-5, "partial_rotary_factor": 1.0}
 
+# Three heads, and no width that a block divides.
+ODD = {"hidden_size": 90, "intermediate_size": 130, "moe_intermediate_size": 44,
+       "num_attention_heads": 3, "num_key_value_heads": 3, "kv_lora_rank": 50,
+       "qk_nope_head_dim": 20, "qk_rope_head_dim": 10, "v_head_dim": 14, "n_routed_experts": 9,
+       "n_group": 3, "topk_group": 2, "num_experts_per_tok": 3}
+
 GPTQ = {"method": "gptq", "group": 64, "symmetric": True, "scales": "F16"}
 
 # What Kimi-K2-Thinking leaves in bf16: all but its routed experts.
 ROUTED_ALONE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
                 r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
 
-# num_shards, weights_dtype, router_dtype, fp8_scales and form (foreign_np.py) steer this program and
-# do not reach config.json.
+# num_shards, weights_dtype, router_dtype, fp8_scales, form (foreign_np.py) and layout (layout_np.py)
+# steer this program and do not reach config.json.
 VARIANTS: dict[str, dict] = {
     # DeepSeek-V3 in small: everything on.
     "v3": {},
+    "v3_odd": {**ODD, "q_lora_rank": 42},
     # Moonlight: no query compression, one group, a larger inner eps must not be used.
     "v3_no_qlora": {"q_lora_rank": None, "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5,
                     "rope_theta": 50000, "n_shared_experts": 2, "routed_scaling_factor": 2.446},
@@ -72,6 +80,9 @@ VARIANTS: dict[str, dict] = {
                  "routed_scaling_factor": 16.0, "tie_word_embeddings": True,
                  "n_shared_experts": 2, "torch_dtype": "float32", "num_shards": 2,
                  "weights_dtype": "F32"},
+    "v2_odd": {**V2, **ODD, "q_lora_rank": None, "topk_method": "group_limited_greedy",
+               "n_shared_experts": 2, "routed_scaling_factor": 1.0, "rope_scaling": YARN,
+               "max_position_embeddings": 2560},
     # As DeepSeek-V3 is released: fp8 in blocks of 128 x 128, of which none of these sides is a
     # multiple, and a layer for multi-token prediction. V3.1 has powers of two for scales.
     "v3_fp8": FP8,
@@ -86,8 +97,7 @@ VARIANTS: dict[str, dict] = {
                       "moe_intermediate_size": 44, "n_routed_experts": 9,
                       "num_experts_per_tok": 3},
     # As other programs quantise, all linears but routers and head, or routed experts alone.
-    # Symmetric int4 stays int4 in the experts; zero points, groups out of order, e2m1 and scales of
-    # rows become bf16.
+    # int4 stays int4 in the experts; groups out of order, e2m1 and scales of rows become bf16.
     "v3_gptq": {"form": GPTQ, "torch_dtype": "float16"},
     "v3_gptq_order": {"form": {**GPTQ, "symmetric": False, "order": True, "version": "gptq_v2"}},
     "v3_packed": {"form": {"method": "packed", "group": 128, "symmetric": True, "scales": "BF16"},
@@ -246,7 +256,7 @@ def random_tensor(name: str, shape: tuple[int, ...], config: dict,
 
 
 def write_weights(config: dict, num_shards: int, dtype: str, router_dtype: str,
-                  fp8_scales: str | None, form: dict | None, seed: int,
+                  fp8_scales: str | None, form: dict | None, layout: dict, seed: int,
                   out: pathlib.Path) -> None:
     """model.safetensors, or shards of about equal tensor counts with an index."""
     random = np.random.default_rng(seed)
@@ -274,6 +284,7 @@ def write_weights(config: dict, num_shards: int, dtype: str, router_dtype: str,
         # Rounded at once: half the memory of a large checkpoint.
         tensors[name] = (of_tensor, safetensors_np.to_bf16_bits(values)
                          if of_tensor == "BF16" else values)
+    tensors = layout_np.laid_out_tensors(tensors, layout)
     if num_shards == 1:
         safetensors_np.write(out / "model.safetensors", tensors)
         return
@@ -337,6 +348,7 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
     num_shards, dtype = config.pop("num_shards", 1), config.pop("weights_dtype", "BF16")
     router_dtype = config.pop("router_dtype", dtype)
     fp8_scales, form = config.pop("fp8_scales", None), config.pop("form", None)
+    layout = config.pop("layout", {})
     if form is not None and form["method"] != "mxfp4_fused_expanded":
         config["quantization_config"] = foreign_np.quantization_config(form)
     if fp8_scales is not None:
@@ -345,14 +357,14 @@ def make_checkpoint(variant: str, out: pathlib.Path, seed: int = 1) -> None:
             "weight_block_size": [128, 128],
             **({"scale_fmt": "ue8m0"} if fp8_scales == "F8_E8M0" else {})}
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "config.json", config)
+    write_json(out / "config.json", layout_np.laid_out_config(config, layout))
     write_json(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 1})
     write_json(out / "tokenizer.json", tokenizer_json(config["vocab_size"]))
     write_json(out / "tokenizer_config.json",
                {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|begin|>",
                 "eos_token": "<|end|>", "model_max_length": config["max_position_embeddings"],
                 "tokenizer_class": "PreTrainedTokenizerFast"})
-    write_weights(config, num_shards, dtype, router_dtype, fp8_scales, form, seed, out)
+    write_weights(config, num_shards, dtype, router_dtype, fp8_scales, form, layout, seed, out)
 
 
 def main() -> None:

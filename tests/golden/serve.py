@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Serves a model with the real daemon and records what it answered, for compare_logprobs.py.
 
-    serve.py --bin DIR --model DIR --jsonl FILE [--requests 12] [--seed 1] [--lengths 1,2,5,..]
-             [--kv-tokens N] [--max-sequences N] [--residual fp32]
+    serve.py --bin DIR --model DIR --jsonl FILE [--requests 20] [--seed 2] [--lengths 1,2,5,..]
+             [--kv-tokens N] [--max-sequences N] [--residual bf16]
              [--router attention|ffn] [--topology disaggregated|colocated] [--same-as FILE]
 
 Starts afdd of --bin (two attention workers, two FFN workers; colocated one of both), sends requests of random token ids
@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import layout_np
 
 LENGTHS = (1, 2, 5, 17, 63, 64, 65, 128, 150, 200)
 START_SECONDS = 60
@@ -89,20 +91,21 @@ def main() -> int:
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument("--model", type=pathlib.Path, required=True)
     parser.add_argument("--jsonl", type=pathlib.Path, required=True)
-    parser.add_argument("--requests", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--lengths", default=LENGTHS, help="of the prompts, in turn",
                         type=lambda text: tuple(int(length) for length in text.split(",")))
     parser.add_argument("--kv-tokens", type=int)
     parser.add_argument("--max-sequences", type=int)
-    parser.add_argument("--residual", choices=("bf16", "fp32"), default="bf16")
+    parser.add_argument("--residual", choices=("bf16", "fp32"), default="fp32",
+                        help="the default is that of afdd")
     parser.add_argument("--router", choices=("attention", "ffn"), default="attention")
     parser.add_argument("--topology", choices=("disaggregated", "colocated"),
                         default="disaggregated")
     parser.add_argument("--numeric-class", default="auto")
     parser.add_argument("--same-as", type=pathlib.Path)
     arguments = parser.parse_args()
-    vocabulary = json.loads((arguments.model / "config.json").read_text())["vocab_size"]
+    vocabulary = layout_np.read_config(arguments.model)["vocab_size"]
     topology = (["--topology", "colocated"] if arguments.topology == "colocated" else
                 ["--attention-workers", "2", "--ffn-workers", "2", "--router", arguments.router])
     topology += ["--numeric-class", arguments.numeric_class, "--residual", arguments.residual]

@@ -20,6 +20,7 @@ BackgroundGeneration::BackgroundGeneration(const Instance& instance, client::Gen
 }
 
 void BackgroundGeneration::begin() {
+    ++num_begun_;
     state_.reset(new State{instance_.connect()});
     thread_ = std::thread([this, state = state_.get()] {
         state->result = state->client.generate(
@@ -54,17 +55,32 @@ void BackgroundGeneration::wait_for_tokens(uint32_t count) const {
 }
 
 void BackgroundGeneration::stop_amid(uint32_t count, pid_t worker) {
-    constexpr int kAttempts = 20;
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        wait_for_tokens(count);
+    stop_amid({this}, count, worker);
+}
+
+void BackgroundGeneration::stop_amid(const std::vector<BackgroundGeneration*>& all,
+                                     uint32_t count,
+                                     pid_t worker) {
+    for (int attempt = 0; attempt < kAttemptsToBeInTime; ++attempt) {
+        for (const BackgroundGeneration* one : all) one->wait_for_tokens(count);
         send_signal(worker, SIGSTOP);
-        if (instance_.status().num_running() > 0) return;
+        if (run_on(all.front()->instance_, static_cast<uint32_t>(all.size()))) return;
         send_signal(worker, SIGCONT);
-        const auto over = finish();
-        ASSERT_TRUE(over.ok()) << over.error().message;
-        begin();
+        if (!begin_anew(all)) return;
     }
-    ADD_FAILURE() << "the request was always over before the worker stopped";
+    ADD_FAILURE() << "a request was always over before the worker stopped";
+}
+
+bool BackgroundGeneration::begin_anew(const std::vector<BackgroundGeneration*>& all) {
+    for (BackgroundGeneration* one : all) {
+        const auto over = one->finish();
+        if (!over.ok()) {
+            ADD_FAILURE() << over.error().message;
+            return false;
+        }
+    }
+    for (BackgroundGeneration* one : all) one->begin();
+    return true;
 }
 
 void BackgroundGeneration::cancel() {
@@ -74,6 +90,13 @@ void BackgroundGeneration::cancel() {
 Result<client::Generation> BackgroundGeneration::finish() {
     thread_.join();
     return state_->result;
+}
+
+bool run_on(const Instance& instance, uint32_t count) {
+    constexpr std::chrono::milliseconds kOnItsWay(150);
+    if (instance.status().num_running() < count) return false;
+    std::this_thread::sleep_for(kOnItsWay);
+    return instance.status().num_running() >= count;
 }
 
 void expect_same_bits_through(const Instance& instance,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "tests/integration/instance.h"
 
@@ -23,7 +24,16 @@ class BackgroundGeneration {
     // And stops a worker (SIGSTOP) while the request runs. It is begun anew if it was over by then,
     // as it may be where this thread got no core for a while. REQUIRES: no other request runs.
     void stop_amid(uint32_t count, pid_t worker);
+    // The same of several, all of which run then.
+    static void stop_amid(const std::vector<BackgroundGeneration*>& all,
+                          uint32_t count,
+                          pid_t worker);
+    // Waits for the end of all and begins them anew. False: one has failed, and so has the test.
+    static bool begin_anew(const std::vector<BackgroundGeneration*>& all);
+
     uint32_t num_tokens() const;
+    // How often the request was sent.
+    uint32_t num_begun() const { return num_begun_; }
 
     // Cancels the request; finish() then tells how it ended.
     void cancel();
@@ -40,7 +50,15 @@ class BackgroundGeneration {
     const client::Generate request_;
     std::unique_ptr<State> state_;
     std::thread thread_;
+    uint32_t num_begun_ = 0;
 };
+
+// How often a test tries to be in time for a request, which may be over before.
+inline constexpr int kAttemptsToBeInTime = 20;
+
+// Whether `count` requests run on although a worker was stopped just now: also when what it had
+// answered before has come.
+bool run_on(const Instance& instance, uint32_t count);
 
 // The reply to a long request during which `disturb()` happens, as soon as it has 20 tokens, is
 // that of before, to the last bit.

@@ -6,8 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -18,11 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Under a name of its own: tests run beside each other, and afdd finds one that has its name
-// wherever its lock is.
 Outcome run_afdd(std::vector<std::string> flags) {
-    const std::vector<std::string> begin = {
-        program("afdd"), "--instance", "bad" + std::to_string(getpid())};
+    const std::vector<std::string> begin = {program("afdd"), "--instance", fresh_instance_name()};
     flags.insert(flags.begin(), begin.begin(), begin.end());
     return run_program(flags, make_directory());
 }
@@ -199,7 +194,8 @@ TEST(BadInput, AConfigurationFileMustBeAFile) {
 
 // It aborted.
 TEST(BadInput, TooFewDescriptorsAreSaid) {
-    const std::string command = "ulimit -n 9; exec " + program("afdd") + " --model " + test_model();
+    const std::string command = "ulimit -n 9; exec " + program("afdd") + " --instance " +
+                                fresh_instance_name() + " --model " + test_model();
     expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
                    2,
                    "raise the limit of open files (ulimit -n)");
@@ -207,7 +203,8 @@ TEST(BadInput, TooFewDescriptorsAreSaid) {
 
 // Its state was "starting" for ever: each worker that came found no descriptor for it.
 TEST(BadInput, TooFewDescriptorsForTheWorkersAreSaid) {
-    const std::string command = "ulimit -n 60; exec " + program("afdd") +
+    const std::string command = "ulimit -n 60; exec " + program("afdd") + " --instance " +
+                                fresh_instance_name() +
                                 " --attention-workers 4 --ffn-workers 4 --model " + test_model();
     expect_failure(run_program({"/bin/sh", "-c", command}, make_directory()),
                    2,

@@ -74,7 +74,7 @@ TEST(Doctor, CountsTheKvCachesAndAfddRefusesThemAtOnce) {
     EXPECT_EQ(rated.exit_status, 4) << rated.output;
     EXPECT_THAT(rated.output, HasSubstr("memory        failed"));
     EXPECT_THAT(rated.output, HasSubstr("KV caches of 2 attention workers "));
-    std::vector<std::string> start = {program("afdd")};
+    std::vector<std::string> start = {program("afdd"), "--instance", fresh_instance_name()};
     start.insert(start.end(), flags.begin(), flags.end());
     const Outcome refused = run_program(start, directory);
     EXPECT_EQ(refused.exit_status, 4) << refused.output;
@@ -146,7 +146,7 @@ TEST(Doctor, CountsTheWeightsOfEachAttentionWorkerAndAfddRefusesThemAtOnce) {
     EXPECT_EQ(rated.exit_status, 4) << rated.output;
     EXPECT_THAT(rated.output, HasSubstr("memory        failed"));
     EXPECT_THAT(rated.output, HasSubstr("(weights of " + num_workers + " attention workers "));
-    std::vector<std::string> start = {program("afdd")};
+    std::vector<std::string> start = {program("afdd"), "--instance", fresh_instance_name()};
     start.insert(start.end(), flags.begin(), flags.end());
     const Outcome refused = run_program(start, directory);
     EXPECT_EQ(refused.exit_status, 4) << refused.output;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <sstream>
 
@@ -32,6 +33,22 @@ void expect_same_generation(const client::Generation& expected, const client::Ge
                   std::bit_cast<uint32_t>(found.logprobs[i]))
             << "logprob " << i;
     }
+}
+
+// A request with the log probabilities of its prompt, while `disturb` acts on it. Oracle: the same
+// one before.
+void expect_same_bits_amid(const Instance& instance,
+                           const std::function<void(BackgroundGeneration&)>& disturb) {
+    client::Generate request = long_request(600);
+    request.set_prompt_logprobs(true);
+    const auto undisturbed = instance.connect().generate(request);
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+    BackgroundGeneration generation(instance, request);
+    disturb(generation);
+    const auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_same_generation(undisturbed.value(), found.value());
+    EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
 }
 
 bool is_alive(pid_t pid) {
@@ -159,21 +176,27 @@ TEST_P(FaultsWithSides, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
 TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
     Instance instance = start("1", "2");
     instance.wait_ready();
-    client::Generate request = long_request(600);
-    request.set_prompt_logprobs(true);
-    auto undisturbed = instance.connect().generate(request);
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-
-    BackgroundGeneration generation(instance, request);
-    generation.wait_for_tokens(50);
-    kill(instance.worker_pids("attention")[0], SIGKILL);
-    auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    expect_same_generation(undisturbed.value(), found.value());
-    EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
+    expect_same_bits_amid(instance, [&](BackgroundGeneration& generation) {
+        generation.wait_for_tokens(50);
+        kill(instance.worker_pids("attention")[0], SIGKILL);
+    });
     EXPECT_EQ(instance.status().router(), GetParam().router);
     EXPECT_EQ(instance.status().shared_experts(), GetParam().shared_experts);
     EXPECT_EQ(instance.status().dispatch_dtype(), GetParam().dispatch_dtype);
+    EXPECT_EQ(instance.stop(), 0);
+}
+
+// Goal: one request survives the end of a worker of each role. Few tokens and one instance, since
+// tests/golden does this with a model of every family.
+TEST(Faults, AWorkerOfEachRoleIsKilledInOneRequest) {
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "2"});
+    instance.wait_ready();
+    expect_same_bits_amid(instance, [&](BackgroundGeneration& generation) {
+        for (const char* role : {"ffn", "attention"}) {
+            generation.stop_amid(30, instance.worker_pids(role)[0]);
+            instance.replace_worker(role, 0, SIGKILL);
+        }
+    });
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -14,17 +14,21 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "daemon/cluster/cluster_channel.h"
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/instance/build_version.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "model/family/model_files.h"
+#include "model/weight_cache/model_digest.h"
 #include "ops/format/numeric_class.h"
 #include "proto/cluster.pb.h"
 #include "tests/integration/background_generation.h"
@@ -61,22 +65,25 @@ class HostileHost {
         : random_(seed), identity_(ClusterIdentity::load(certificates, "b").value()) {
         daemon::ListenAddress own = daemon::parse_listen_address("127.0.0.1:0").value();
         listening_ = daemon::listen_tcp(own, "test").value();
-        const auto address = daemon::parse_listen_address(leader).value();
-        auto socket = daemon::connect_tcp(daemon::socket_address_of(address)).value();
-        leader_ = std::make_unique<ClusterChannel>(
-            ClusterChannel::connect(std::move(socket), identity_).value());
         cluster::HostMessage message;
         cluster::Join& join = *message.mutable_join();
         join.set_version(daemon::kClusterVersion);
+        join.set_build(daemon::build_version());
         join.set_port(own.port);
-        join.set_model_identity(
-            model::ModelFiles::open(test_model(), ops::KvDtype::kBf16).value().identity());
+        const auto files = model::ModelFiles::open(test_model(), ops::KvDtype::kBf16).value();
+        join.set_model_identity(files.identity());
+        model::ModelDigest digest(files.tensors(), files.config_text(), "");
+        join.set_model_digest(digest.compute(1).value());
         join.add_numeric_classes(std::string(ops::name_of(ops::best_numeric_class())));
-        leader_->queue(message);
+        const auto deadline = Clock::now() + kPatience;
         cluster::LeaderMessage answer;
-        const bool has_answer = pump(
-            *leader_, [&] { return leader_->next(answer).value(); }, kPatience);
-        EXPECT_TRUE(has_answer && answer.has_joined()) << answer.ShortDebugString();
+        // Until the leader has read its weights.
+        do {
+            answer = answer_of(leader, message);
+            if (!answer.has_joined()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        } while (answer.refusal().code() == static_cast<uint32_t>(Code::kUnavailable) &&
+                 Clock::now() < deadline);
+        EXPECT_TRUE(answer.has_joined()) << answer.ShortDebugString();
     }
 
     // Waits for a stand-in, says a few things, and waits for its end. False: none came.
@@ -87,7 +94,7 @@ class HostileHost {
         pump(
             *leader_, [] { return true; }, std::chrono::milliseconds(10));
         pollfd entry{listening_.get(), POLLIN, 0};
-        if (::poll(&entry, 1, 1000) <= 0) return false;
+        if (::poll(&entry, 1, 5000) <= 0) return false;
         daemon::UniqueFd socket(::accept(listening_.get(), nullptr, nullptr));
         ClusterChannel stand_in = ClusterChannel::accept(std::move(socket), identity_).value();
         cluster::StandInMessage asked;
@@ -103,6 +110,20 @@ class HostileHost {
     }
 
   private:
+    // What the leader says on a connection of its own, which is kept.
+    cluster::LeaderMessage answer_of(const std::string& leader,
+                                     const cluster::HostMessage& joining) {
+        const auto address = daemon::parse_listen_address(leader).value();
+        auto socket = daemon::connect_tcp(daemon::socket_address_of(address)).value();
+        leader_ = std::make_unique<ClusterChannel>(
+            ClusterChannel::connect(std::move(socket), identity_).value());
+        leader_->queue(joining);
+        cluster::LeaderMessage answer;
+        EXPECT_TRUE(pump(
+            *leader_, [&] { return leader_->next(answer).value(); }, kPatience));
+        return answer;
+    }
+
     uint64_t any() { return random_() % 4 == 0 ? random_() : random_() % 4; }
     std::string any_bytes() { return std::string(random_() % 3000, static_cast<char>(random_())); }
 
@@ -181,6 +202,10 @@ TEST(HostileHost, EndsItsOwnWorkersAndNothingElse) {
                   "20"});
     Instance leader(flags);
     const std::string address = join_address(leader);
+    // It has all that it opens by itself then.
+    leader.wait_for("the workers of this host serve", [](const client::Status& status) {
+        return std::ranges::count(status.workers(), "ready", &client::Worker::state) == 2;
+    });
     const Footprint before = footprint_of(leader.pid());
     uint32_t num_attacks = 0;
     {

@@ -75,9 +75,13 @@ std::vector<std::string> patient_pair(const std::vector<std::string>& more) {
     return flags;
 }
 
-Instance::Instance(std::vector<std::string> flags, const std::string& shell) {
+std::string fresh_instance_name() {
     static std::atomic<int> next{0};
-    name_ = "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));
+    return "t" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1));
+}
+
+Instance::Instance(std::vector<std::string> flags, const std::string& shell)
+    : name_(fresh_instance_name()) {
     directory_ = make_directory();
     std::vector<std::string> arguments = {program("afdd"), "--instance", name_};
     if (std::find(flags.begin(), flags.end(), "--model") == flags.end()) {

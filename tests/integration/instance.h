@@ -42,6 +42,10 @@ struct Outcome {
 // a test wants, and `more`.
 std::vector<std::string> patient_pair(const std::vector<std::string>& more = {});
 
+// The name of an afdd that only this call gives. Tests run beside each other, and afdd finds one
+// that has its name wherever its lock is.
+std::string fresh_instance_name();
+
 class Instance {
   public:
     // Starts afdd with the model of test_model(), unless `flags` name another. `shell`: a command

@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <atomic>
 #include <fstream>
 #include <thread>
 
@@ -65,23 +64,21 @@ std::string join_address(const Instance& leader, const std::string& host) {
 }
 
 JoinedProcess::JoinedProcess(const Options& options) : name_(options.name) {
-    static std::atomic<int> next{0};
     directory_ = make_directory();
     std::vector<std::string> arguments = options.before;
-    const std::vector<std::string> own = {
-        program("afdd"),
-        "--instance",
-        "j" + std::to_string(getpid()) + "_" + std::to_string(next.fetch_add(1)),
-        "--transport",
-        "ucx",
-        "--ucx-devices",
-        options.device,
-        "--join",
-        options.address,
-        "--cluster-dir",
-        options.certificates,
-        "--host-name",
-        options.name};
+    const std::vector<std::string> own = {program("afdd"),
+                                          "--instance",
+                                          fresh_instance_name(),
+                                          "--transport",
+                                          "ucx",
+                                          "--ucx-devices",
+                                          options.device,
+                                          "--join",
+                                          options.address,
+                                          "--cluster-dir",
+                                          options.certificates,
+                                          "--host-name",
+                                          options.name};
     arguments.insert(arguments.end(), own.begin(), own.end());
     if (std::find(options.flags.begin(), options.flags.end(), "--model") == options.flags.end()) {
         arguments.insert(arguments.end(), {"--model", test_model()});

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the networks of tests are made of: ip, network namespaces, and addresses that nobody else
-// has. Needs root, ip and nsenter.
+// What the networks of tests are made of: ip, tc, network namespaces, and addresses that nobody
+// else has. Needs root, ip, tc and nsenter.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "tests/integration/instance.h"
+
 namespace afd::test {
 
-// Runs `ip` with these arguments; `before`: a command that runs another, which is to run it. False:
-// it said no.
+// Runs a program of the PATH; its errors go nowhere. `before`: a command that runs another, which
+// is to run it.
+Outcome run_tool(const std::vector<std::string>& command,
+                 const std::vector<std::string>& before = {});
+
+// Runs `ip` with these arguments. False: it said no.
 bool run_ip(const std::vector<std::string>& arguments, const std::vector<std::string>& before = {});
 
 // A command that runs another, in that namespace. Neither `ip netns exec` nor `ip -n`, which mount
@@ -24,6 +30,10 @@ bool move_device(const std::string& device,
                  const std::string& name_space,
                  const std::string& name,
                  const std::string& address);
+
+// Of TCP, segments that have come before one that precedes them, in the namespace where `before`
+// runs a command.
+uint64_t num_out_of_order(const std::vector<std::string>& before);
 
 // IPv4. Eight addresses for each process, 0 ... 7: others may run beside this one.
 std::string address_of_test(uint32_t place);

@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NetworkWire: two ends of one wire, the leader's here, the host's in a network namespace of its
-// own. By itself a pair of devices (veth), which is as fast as memory; with conditions, a link that
-// is emulated (link_emulator.h). Needs what network_devices.h needs.
+// NetworkWire: a link (network_link.h) between the leader, which is here, and a host in a network
+// namespace of its own.
 
-#include <chrono>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tests/integration/network_devices.h"
-#include "tools/afd-link/link_emulator.h"
+#include "tests/integration/network_link.h"
 
 namespace afd::test {
 
 class NetworkWire {
   public:
     explicit NetworkWire(const std::optional<LinkConditions>& conditions = {});
-    // The namespace and its devices go with it.
+    // The namespace goes with it.
     ~NetworkWire();
     NetworkWire(const NetworkWire&) = delete;
     NetworkWire& operator=(const NetworkWire&) = delete;
@@ -35,19 +32,12 @@ class NetworkWire {
     std::vector<std::string> leader_flags(const std::string& certificates) const {
         return network_leader_flags(address(), certificates);
     }
-    // Null: nothing is emulated.
-    const LinkEmulator* emulator() const { return emulator_.get(); }
-
-    // Takes the leader's end down, waits, and takes it up again.
-    void cut_for(std::chrono::milliseconds time) const;
+    const NetworkLink& link() const { return link_; }
 
   private:
-    bool make_devices(const std::optional<LinkConditions>& conditions);
-
     const std::string name_;
     const std::string device_;
-    const std::string there_;  // The host's end, until it is there.
-    std::unique_ptr<LinkEmulator> emulator_;
+    NetworkLink link_;
     bool is_there_ = false;
 };
 

@@ -122,7 +122,7 @@ TEST_P(OverUcx, GivesTheBitsOfSharedMemory) {
     expect_same_bits(expected, run_one_after_another(instance, requests()), "one by one");
     expect_same_bits(expected, run_all_at_once(instance, requests()), "all at once");
     const TwoPhaseCounts counts = two_phase_counts(instance);
-    EXPECT_EQ(counts.num_rounds > 32, way.has_rounds) << counts.num_rounds;
+    EXPECT_EQ(counts.num_rounds > 16, way.has_rounds) << counts.num_rounds;
     EXPECT_EQ(counts.num_fallbacks, 0U);
     EXPECT_EQ(instance.stop(), 0);
 }
@@ -144,11 +144,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, DisturbedOverUcx, testing::Bool(), [](const auto&
     return way.param ? "ThroughMemory" : "OverTcp";
 });
 
-// What a worker maps of an instance's segments: its own control segment, its own metrics.
-TEST_P(DisturbedOverUcx, WorkersShareNoWindows) {
-    EXPECT_EQ(instance_.status().transport(), "ucx");
-    const std::string pid = std::to_string(instance_.worker_pids("ffn")[1]);
-    std::ifstream maps("/proc/" + pid + "/maps");
+// Of an instance, which the FFN worker of rank 1 maps.
+std::set<std::string> segments_of(pid_t ffn) {
+    std::ifstream maps("/proc/" + std::to_string(ffn) + "/maps");
     std::set<std::string> segments;
     for (std::string line; std::getline(maps, line);) {
         const size_t name = line.find("/memfd:afd-");
@@ -157,10 +155,21 @@ TEST_P(DisturbedOverUcx, WorkersShareNoWindows) {
         const size_t own = segment.find("ffn1-");
         segments.insert(own == std::string::npos ? segment : segment.substr(own));
     }
+    return segments;
+}
+
+// What a worker maps of an instance's segments: its own control segment, its own metrics.
+TEST_P(DisturbedOverUcx, WorkersShareNoWindows) {
+    EXPECT_EQ(instance_.status().transport(), "ucx");
+    const pid_t ffn = instance_.worker_pids("ffn")[1];
     if (GetParam()) {
-        EXPECT_THAT(segments, ElementsAre("/memfd:afd-near", "ffn1-control", "ffn1-metrics"));
+        // A neighbour is taken in by and by.
+        wait_until("memory is shared with a neighbour",
+                   [&] { return segments_of(ffn).contains("/memfd:afd-near"); });
+        EXPECT_THAT(segments_of(ffn),
+                    ElementsAre("/memfd:afd-near", "ffn1-control", "ffn1-metrics"));
     } else {
-        EXPECT_THAT(segments, ElementsAre("ffn1-control", "ffn1-metrics"));
+        EXPECT_THAT(segments_of(ffn), ElementsAre("ffn1-control", "ffn1-metrics"));
     }
 }
 
@@ -241,7 +250,7 @@ TEST(OverUcxBadInput, WhatCannotBeIsRefusedAndSaid) {
     const std::string directory = make_directory();
     const auto refusal = [&](const std::vector<std::string>& flags) {
         std::vector<std::string> arguments = {
-            program("afdd"), "--model", test_model(), "--instance", "over_ucx_refused"};
+            program("afdd"), "--model", test_model(), "--instance", fresh_instance_name()};
         arguments.insert(arguments.end(), flags.begin(), flags.end());
         const Outcome outcome = run_program(arguments, directory);
         EXPECT_NE(outcome.exit_status, 0);

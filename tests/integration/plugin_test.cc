@@ -108,7 +108,8 @@ std::vector<Wrong> wrong_configurations() {
 TEST(Plugins, WhatAfddRefusesIsRefusedByDoctorAndCheckConfigToo) {
     for (const Wrong& wrong : wrong_configurations()) {
         for (const std::string mode : {"--check-config", "--doctor", ""}) {
-            std::vector<std::string> arguments = {program("afdd"), "--demo"};
+            std::vector<std::string> arguments = {
+                program("afdd"), "--demo", "--instance", fresh_instance_name()};
             arguments.insert(arguments.end(), wrong.flags.begin(), wrong.flags.end());
             if (!mode.empty()) arguments.push_back(mode);
             const Outcome outcome = run_program(arguments, make_directory());

@@ -8,7 +8,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/workload.h"
@@ -84,27 +87,38 @@ INSTANTIATE_TEST_SUITE_P(Settings,
                                                                   "--prefill-tokens-max",
                                                                   "100"}));
 
-// Goal: chats that do not say how long their answers may be run beside each other. Oracle: all of
-// them have tokens before any of them ends; each gets the answer that it gets alone.
+// Lets `count` requests begin beside each other: nothing is computed before all have come.
+// REQUIRES: a worker may be stopped.
+void begin_together(const Instance& instance, uint32_t count, const std::function<void()>& begin) {
+    const pid_t worker = instance.worker_pids("attention").at(0);
+    send_signal(worker, SIGSTOP);
+    begin();
+    instance.wait_for("all have come", [&](const client::Status& status) {
+        return status.num_running() + status.num_queued() == count;
+    });
+    send_signal(worker, SIGCONT);
+}
+
+// Goal: chats that do not say how long their answers may be run beside each other. Method: one
+// connection, so that their tokens come in afdd's order. Oracle: all of them have tokens before any
+// of them ends; each gets the answer that it gets alone.
 TEST(Preemption, ChatsWithoutMaxTokensRunTogether) {
-    Instance instance(with_little_room({"--topology", "colocated"}));
+    Instance instance(with_little_room({"--topology", "colocated", "--stop-timeout-ms", "0"}));
     instance.wait_ready();
-    const client::Generate request = long_request(0);
-    const auto expected = instance.connect().generate(request, nullptr, nullptr, kPatience);
-    ASSERT_TRUE(expected.ok()) << expected.error().message;
-    ASSERT_EQ(expected.value().token_ids.size(), kDemoContext - 4);
-    std::vector<std::unique_ptr<BackgroundGeneration>> chats;
-    for (int i = 0; i < 3; ++i) {
-        chats.push_back(std::make_unique<BackgroundGeneration>(instance, request));
-    }
-    for (const auto& chat : chats) chat->wait_for_tokens(1);
-    for (const auto& chat : chats) EXPECT_LT(chat->num_tokens(), kDemoContext - 4);
-    for (const auto& chat : chats) {
-        const auto found = chat->finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-    }
+    const std::vector<client::Generate> chats(3, long_request(0));
+    const std::vector<Reply> alone = run_one_after_another(instance, {chats.front()});
+    ASSERT_EQ(alone.front().token_ids.size(), kDemoContext - 4);
+    std::optional<client::Connection> connection;
+    begin_together(instance, 3, [&] { connection = send_all(instance, chats); });
+    std::set<size_t> have_tokens;
+    const auto see = [&](size_t chat, const client::Response& response) {
+        if (response.has_chunk()) have_tokens.insert(chat);
+        if (is_end(response)) {
+            EXPECT_EQ(have_tokens.size(), chats.size()) << chat << " has ended";
+        }
+    };
+    const std::vector<Reply> found = receive_all(instance, *connection, chats.size(), see);
+    expect_same_bits(std::vector<Reply>(chats.size(), alone.front()), found, "together");
     EXPECT_GT(instance.status().num_preemptions(), 0U);
     EXPECT_EQ(instance.stop(), 0);
 }
@@ -120,12 +134,14 @@ TEST(Preemption, WholeReservationsRunOneAfterAnother) {
 }
 
 TEST(Preemption, ACancelWhileItWaitsFreesAll) {
-    Instance instance(with_little_room({"--topology", "colocated"}));
+    Instance instance(with_little_room({"--topology", "colocated", "--stop-timeout-ms", "0"}));
     instance.wait_ready();
     std::vector<std::unique_ptr<BackgroundGeneration>> chats;
-    for (int i = 0; i < 3; ++i) {
-        chats.push_back(std::make_unique<BackgroundGeneration>(instance, long_request(0)));
-    }
+    begin_together(instance, 3, [&] {
+        for (int i = 0; i < 3; ++i) {
+            chats.push_back(std::make_unique<BackgroundGeneration>(instance, long_request(0)));
+        }
+    });
     instance.wait_for("one has given way",
                       [](const client::Status& status) { return status.num_preemptions() > 0; });
     for (const auto& chat : chats) chat->cancel();

@@ -161,8 +161,15 @@ TEST(PrefixCacheWork, FallsToTheNewTokens) {
 // before it.
 TEST(PrefixCacheWork, ConversationsInTurnFindTheirOwn) {
     for (const char* reserve : {"grow", "whole"}) {
-        Instance instance(
-            {"--topology", "colocated", "--kv-tokens", "1024", "--kv-reserve", reserve});
+        // Slow kernels: until its client's word arrives, a turn goes on and takes room.
+        Instance instance({"--topology",
+                           "colocated",
+                           "--numeric-class",
+                           "portable",
+                           "--kv-tokens",
+                           "1024",
+                           "--kv-reserve",
+                           reserve});
         instance.wait_ready();
         for (uint32_t turn = 0; turn < 3; ++turn) {
             for (uint32_t who = 0; who < 2; ++who) {

@@ -231,7 +231,7 @@ TEST(Trace, OfAColocatedWorkerHasNoWaits) {
     Instance instance({"--topology", "colocated"});
     instance.wait_ready();
     std::optional<Load> load(std::in_place, instance, 1);
-    const json trace = trace_of(instance, "0.05");
+    const json trace = trace_of(instance, "0.2");
     load.reset();
     EXPECT_FALSE(spans_of(trace, "dispatch").empty());
     EXPECT_FALSE(spans_of(trace, "combine").empty());

@@ -135,8 +135,7 @@ class BetweenThePhases : public testing::TestWithParam<const char*> {
         instance_.wait_ready();
         stopped_ffn_ = instance_.worker_pids("ffn")[0];
         other_.emplace(instance_, long_request(kOtherTokens));
-        other_->wait_for_tokens(3);
-        kill(stopped_ffn_, SIGSTOP);
+        other_->stop_amid(3, stopped_ffn_);
         prompt_.emplace(instance_, long_prompt());
         wait_between_the_phases(instance_);
     }
@@ -187,7 +186,7 @@ TEST_P(BetweenThePhases, ACancelledRequestsMemoryGoesBackAtOnceAndOthersGoOn) {
 
 class BetweenThePhasesForLong : public BetweenThePhases {
   protected:
-    BetweenThePhasesForLong() : BetweenThePhases("3000") {}
+    BetweenThePhasesForLong() : BetweenThePhases("8000") {}
 };
 
 INSTANTIATE_TEST_SUITE_P(SharedExperts, BetweenThePhasesForLong, testing::Values("ffn"));

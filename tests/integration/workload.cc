@@ -102,7 +102,12 @@ std::vector<Reply> run_one_after_another(const Instance& instance,
 
 std::vector<Reply> run_all_at_once(const Instance& instance,
                                    const std::vector<client::Generate>& requests) {
-    std::vector<Reply> replies(requests.size());
+    client::Connection connection = send_all(instance, requests);
+    return receive_all(instance, connection, requests.size());
+}
+
+client::Connection send_all(const Instance& instance,
+                            const std::vector<client::Generate>& requests) {
     client::Connection connection = instance.open_connection();
     for (size_t i = 0; i < requests.size(); ++i) {
         client::Request request;
@@ -110,8 +115,16 @@ std::vector<Reply> run_all_at_once(const Instance& instance,
         *request.mutable_generate() = requests[i];
         EXPECT_TRUE(connection.send(request).ok());
     }
+    return connection;
+}
+
+std::vector<Reply> receive_all(const Instance& instance,
+                               client::Connection& connection,
+                               size_t count,
+                               const std::function<void(size_t, const client::Response&)>& see) {
+    std::vector<Reply> replies(count);
     std::set<size_t> open;
-    for (size_t i = 0; i < requests.size(); ++i) open.insert(i);
+    for (size_t i = 0; i < count; ++i) open.insert(i);
     const auto deadline = client::Clock::now() + 2 * kPatience;
     std::vector<client::Response> responses;
     while (!open.empty() && client::Clock::now() < deadline) {
@@ -127,6 +140,7 @@ std::vector<Reply> run_all_at_once(const Instance& instance,
                 continue;
             }
             note(response, replies[index]);
+            if (see) see(index, response);
             if (is_end(response)) open.erase(index);
         }
         if (!received.ok()) {

@@ -4,6 +4,7 @@
 // Workload: fixed sets of requests and ways to send them, for tests that compare results.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,16 @@ std::vector<Reply> run_one_after_another(const Instance& instance,
                                          const std::vector<client::Generate>& requests);
 std::vector<Reply> run_all_at_once(const Instance& instance,
                                    const std::vector<client::Generate>& requests);
+
+// The two halves of run_all_at_once(): sends them on one connection; receives all of their
+// responses, each of which is shown to `see`, with its request's place, in the order of afdd.
+client::Connection send_all(const Instance& instance,
+                            const std::vector<client::Generate>& requests);
+std::vector<Reply> receive_all(
+    const Instance& instance,
+    client::Connection& connection,
+    size_t count,
+    const std::function<void(size_t, const client::Response&)>& see = nullptr);
 
 // Fails the test where `found` differs from `expected`, naming the first difference.
 void expect_same_bits(const std::vector<Reply>& expected,

@@ -174,7 +174,7 @@ def test_an_interrupt_in_the_middle_of_an_answer_leaves_the_connection_in_step(s
         if kind == "generate" and len(server.requests) == 1:
             yield {"accepted": {}}
             yield frame_of(request.request_id)[:500]
-            time.sleep(0.1)
+            time.sleep(0.5)
             interrupt()
         elif kind == "cancel":
             yield frame_of(request.cancel.target)[500:]
@@ -193,7 +193,7 @@ def test_an_interrupt_is_not_hidden_by_what_the_cancel_finds(serve, interrupt):
         if request.WhichOneof("body") == "cancel":
             yield None  # The connection ends.
         yield {"accepted": {}}
-        time.sleep(0.1)
+        time.sleep(0.5)
         interrupt()
     client, _ = serve(answer)
     with pytest.raises(KeyboardInterrupt):

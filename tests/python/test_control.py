@@ -24,13 +24,13 @@ def listener(tmp_path):
         yield made
 
 
-def failure_of_connecting(path):
+def failure_of_connecting(path, timeout=TIMEOUT):
     """What ControlChannel raises; a thread, so that one that waits for ever fails the test."""
     raised = []
 
     def connect():
         try:
-            ControlChannel(path, 1, 0, TIMEOUT).close()
+            ControlChannel(path, 1, 0, timeout).close()
         except afd.Error as error:
             raised.append(error)
     thread = threading.Thread(target=connect, daemon=True)
@@ -70,7 +70,7 @@ def test_bytes_that_are_no_frame_are_not_believed(listener):
             is_closed.set()
     is_closed = threading.Event()
     threading.Thread(target=answer, daemon=True).start()
-    error = failure_of_connecting(listener.getsockname())
+    error = failure_of_connecting(listener.getsockname(), PATIENCE / 2)
     assert isinstance(error, afd.Unavailable)
     assert "a message of 1347703880 bytes was announced" in str(error)
     assert is_closed.wait(PATIENCE)

@@ -19,6 +19,7 @@ WANTED = {
     ("--tests",): ["product", "hosts", "python", "tests"],
     ("--hosts", "--python"): ["product", "hosts", "python"],
     ("--python", "--hosts"): ["product", "hosts", "python"],
+    ("--netem",): ["product", "hosts", "python", "tests", "netem"],
     ("--bench", "--clients"): ["product", "hosts", "python", "tests", "clients", "bench"],
     ("--ci", "--hosts"): ["product", "hosts", "python", "tests", "bench", "ci"],
 }

@@ -45,7 +45,7 @@ class EchoWire(Wire):
                 socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wire.socket:
             try:
                 echo.stdout.readline()
-                wire.socket.settimeout(0.5)
+                wire.socket.settimeout(2)
                 # Who has the address is asked for once, and the question may be lost.
                 if not any(wire.round_trip() is not None for _ in range(20)):
                     raise RuntimeError("no datagram comes back")

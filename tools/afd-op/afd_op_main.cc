@@ -59,6 +59,7 @@ Result<> plan(const MoePlanOptions& options) {
 
 int main(int argc, char** argv) {
     CLI::App app("Runs the operators on safetensors files.", "afd-op");
+    app.set_version_flag("--version", "afd-op " AFD_VERSION);
     Options options;
     app.require_subcommand(1);
     CLI::App* list_command = app.add_subcommand("list", "Every operator, one a line");

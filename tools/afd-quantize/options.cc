@@ -158,6 +158,7 @@ unsigned Options::num_threads() const {
 std::optional<Options> read_options(int argc, char** argv, int& exit_code) {
     Options options;
     CLI::App app(kHelp);
+    app.set_version_flag("--version", "afd-quantize " AFD_VERSION);
     add_options(app, options);
     try {
         app.parse(argc, argv);

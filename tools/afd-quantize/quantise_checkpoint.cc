@@ -14,6 +14,7 @@
 
 #include "model/checkpoint/matrix_quantiser.h"
 #include "model/checkpoint/stored_matrix.h"
+#include "model/family/text_config.h"
 #include "model/safetensors/whole_file.h"
 #include "ops/format/weight_format.h"
 #include "tools/afd-quantize/result_files.h"
@@ -175,6 +176,8 @@ Result<> write_config(const model::ModelFiles& files,
                       const model::QuantisationConfig& wanted) {
     auto config = nlohmann::ordered_json::parse(files.config_text(), nullptr, false);
     AFD_ASSERT(config.is_object(), "a configuration of %zu bytes", files.config_text().size());
+    // The tensors have the names that the text model alone would give them.
+    if (model::has_text_config(config)) config = model::text_model_of(config);
     config["quantization_config"] = {{"quant_method", "afd"},
                                      {"experts", ops::name_of(wanted.experts)},
                                      {"attention", ops::name_of(wanted.attention)}};

@@ -13,7 +13,7 @@ namespace {
 
 template <typename Unit>
 void set_attention_kernels(Kernels& table) {
-    table.reads_key_pairs = false;
+    table.key_pair_heads = 0;
     table.begin_heads = begin_amx_heads;
     table.attend_block = attend_amx_block<Unit>;
     table.attend_spans = attend_amx_spans<Unit>;

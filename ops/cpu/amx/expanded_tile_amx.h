@@ -88,14 +88,13 @@ template <typename Unit, auto kPlain>
 void amx_int4_tile(const Int4TileArguments& a) {
     const auto unpack_group = a.is_mxfp4 ? kPlain().unpack_mxfp4 : kPlain().unpack_int4;
     const auto unpack = [&](size_t first, size_t count, uint16_t* out) {
-        unpack_group({.panel = a.panel + first / a.group_size * int4_group_bytes(a.group_size),
-                      .group_size = a.group_size,
-                      .has_fp16_scales = a.has_fp16_scales,
+        unpack_group({.panel = a.panel + a.groups.offset(first),
+                      .groups = a.groups,
                       .depth = count,
                       .out = out,
                       .fetch_ahead = a.fetch_ahead.bytes});
     };
-    UnpackedAhead weights(a.depth, a.group_size, unpack);
+    UnpackedAhead weights(a.depth, a.groups.size, unpack);
     with_tiles<Unit>(a.num_rows, [&]<typename Tiles>() {
         Tiles::configure(a.num_rows);
         multiply_ahead<Tiles>(rows_of(a), 0, a.depth, weights, a.out);

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/amx/denormals_avx.h"
 #include "ops/cpu/attend_pairs.h"
+#include "ops/cpu/attend_rows.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/pair_chains.h"
@@ -53,15 +54,18 @@ const Kernels& amx_avx2_kernels() {
         // Both are multiplied as bf16 weights.
         table.shape.int4_rows = 0;
         table.shape.int4_product_rows = 0;
+        table.shape.int4_zero_product_rows = 0;
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<EightLanes>;
         table.unpack_int4 = unpack_nibble_words<EightWords, 2, Nibble::kInt4>;
         table.unpack_mxfp4 = unpack_nibble_words<EightWords, 2, Nibble::kE2m1>;
         table.unpack_fp8 = unpack_fp8_words<EightWords, 2>;
+        table.key_pair_heads = 0;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<EightLanes>;
         table.attend_spans = attend_pair_spans<EightLanes>;
+        table.finish_heads = finish_heads;
         return table;
     }();
     return kTable;

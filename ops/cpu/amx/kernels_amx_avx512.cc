@@ -51,6 +51,9 @@ const Kernels& amx_avx512_kernels() {
         // Both are multiplied as bf16 weights.
         table.shape.int4_rows = 0;
         table.shape.int4_product_rows = 0;
+        table.shape.int4_zero_product_rows = 0;
+        table.unpack_groups = nullptr;
+        table.group_tile = nullptr;
         table.shape.fp8_rows = 0;
         table.shape.fp8_product_rows = 0;
         table.tile = pair_tile<SixteenLanes>;
@@ -59,7 +62,7 @@ const Kernels& amx_avx512_kernels() {
             table.unpack_mxfp4 = unpack_nibble_words<SixteenWords, 2, Nibble::kE2m1>;
             table.unpack_fp8 = unpack_fp8_words<SixteenWords, 2>;
         }
-        table.reads_key_pairs = false;
+        table.key_pair_heads = 0;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<SixteenLanes>;
         table.attend_spans = attend_pair_spans<SixteenLanes>;

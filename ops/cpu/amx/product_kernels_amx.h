@@ -23,6 +23,7 @@ void set_product_kernels(Kernels& table) {
                    .near_rows = 0,
                    .int4_rows = kAmxRows,
                    .int4_product_rows = kAmxRows,
+                   .int4_zero_product_rows = kAmxRows,
                    .fp8_rows = kAmxRows,
                    .fp8_product_rows = kAmxRows,
                    .w4a8_rows = table.shape.w4a8_rows};
@@ -32,6 +33,8 @@ void set_product_kernels(Kernels& table) {
     table.fp8_pieces = amx_fp8_pieces<Unit, kPlain>;
     table.int8_tile = amx_int8_tile<Unit>;
     table.int4_tile = amx_int4_tile<Unit, kPlain>;
+    table.unpack_groups = nullptr;
+    table.group_tile = nullptr;
     table.fp8_tile = amx_fp8_tile<Unit, kPlain>;
 }
 

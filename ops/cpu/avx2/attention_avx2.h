@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Scores and sums of values for ops/cpu/attend_floats.h on 8 lanes: an element of a key goes to
-// lane i mod 16 in one chain a lane, lanes meet as in ops/tensor/lanes.h, and a column of `o` is
+// Scores and sums of values for ops/cpu/attend_float_block.h on 8 lanes: an element of a key goes
+// to lane i mod 16 in one chain a lane, lanes meet as in ops/tensor/lanes.h, and a column of `o` is
 // one chain over the positions. Of sixteen elements of a query the even ones stand before the odd
 // ones. Included by ops/cpu/avx2/kernels_avx2.cc only.
 //
-// A key and a value become floats once for four heads, by a shift and a mask for sixteen elements
-// (ops/cpu/avx2/tile_avx2.h).
+// A key and a value become floats once for some heads, by a shift and a mask for sixteen elements
+// (ops/cpu/avx2/tile_avx2.h). Tiles have twelve sums where they can: eight are as many as the
+// multiplier's latency asks for, and whatever else delays one of them is lost.
 
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 
 #include "ops/cpu/attend_floats.h"
+#include "ops/cpu/avx2/softmax_avx2.h"
 #include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/key_pair_scores.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/attention_batch.h"
 #include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-// Scores of one tile: heads · positions.
-constexpr size_t kTileScores = 4;
 
 // Sixteen values from there on, or as many as are left, then zeros.
 [[gnu::always_inline]] inline Columns load_values(const Bf16* x, size_t left) {
@@ -38,149 +39,289 @@ constexpr size_t kTileScores = 4;
     return {EightWords::low_half(words), EightWords::high_half(words)};
 }
 
+// Steps after which a few lines are fetched.
+constexpr size_t kFetchSteps = 4;
+
+// Heads whose queries stand together: of each sixteen elements the even ones of all of them, then
+// the odd ones, so that a tile of these heads needs one pointer.
+constexpr size_t kGroupHeads = 4;
+
+// Where a head's query begins, and how far its odd elements are from its even ones.
+[[gnu::always_inline]] inline size_t query_place(size_t head, size_t width) {
+    return head / kGroupHeads * kGroupHeads * width + head % kGroupHeads * EightWords::kWidth;
+}
+constexpr size_t kOddPlace = kGroupHeads * EightWords::kWidth;
+
 inline void expand_queries(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
+    const size_t width = query_width(count);
     for (size_t head = 0; head < num_heads; ++head, rows += count) {
-        for (size_t i = 0; i < count; i += 16, floats += 16) {
+        float* to = floats + query_place(head, width);
+        for (size_t i = 0; i < count; i += 16, to += 2 * kOddPlace) {
             const Columns values = load_values(rows + i, std::min<size_t>(count - i, 16));
-            _mm256_storeu_ps(floats, values.even);
-            _mm256_storeu_ps(floats + 8, values.odd);
+            EightWords::store(to, values.even);
+            EightWords::store(to + kOddPlace, values.odd);
         }
     }
 }
 
+// Of sixteen elements that follow each other, those at even or those at odd places. The mask of
+// these from memory: tiles have no register left for it.
+template <bool kIsOdd>
+[[gnu::always_inline]] inline __m256 half_of(__m256i words) {
+    if constexpr (!kIsOdd) return EightWords::low_half(words);
+    alignas(32) static constexpr std::array<uint32_t, 8> kMask = [] {
+        std::array<uint32_t, 8> mask{};
+        mask.fill(0xffff0000u);
+        return mask;
+    }();
+    asm("vpand %1, %0, %0" : "+x"(words) : "m"(kMask));
+    return EightWords::floats(words);
+}
+
+template <bool kIsOdd>
+[[gnu::always_inline]] inline __m256 load_half(const Bf16* x) {
+    return half_of<kIsOdd>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
+}
+
 // sums[head · positions + position] += query · key, lane by lane. Keys lie `count` elements apart.
-template <size_t kHeads, size_t kPositions>
+template <size_t kHeads, size_t kPositions, bool kIsOdd>
 [[gnu::always_inline]] inline void add_products(const float* queries,
                                                 const Bf16* keys,
                                                 size_t count,
-                                                Columns (&sums)[kTileScores]) {
-    const size_t width = query_width(count);
-    const auto step = [&](size_t i, size_t left) __attribute__((always_inline)) {
+                                                __m256 (&sums)[kHeads * kPositions]) {
+    constexpr size_t kPlace = kIsOdd ? kOddPlace : 0;
+    const auto step = [&](size_t i, auto key_of) __attribute__((always_inline)) {
+        __m256 key[kPositions];
         unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
-            const Columns key = load_values(keys + p * count + i, left);
-            unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-                Columns& sum = sums[h * kPositions + p];
-                const float* query = queries + h * width + i;
-                sum.even = _mm256_fmadd_ps(_mm256_loadu_ps(query), key.even, sum.even);
-                sum.odd = _mm256_fmadd_ps(_mm256_loadu_ps(query + 8), key.odd, sum.odd);
+            key[p] = key_of(keys + p * count + i);
+        });
+        unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+            const __m256 query =
+                EightWords::load(queries + kGroupHeads * i + h * EightWords::kWidth + kPlace);
+            unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
+                __m256& sum = sums[h * kPositions + p];
+                sum = EightWords::fused(query, key[p], sum);
             });
         });
     };
     size_t i = 0;
-    for (; i + 16 <= count; i += 16) step(i, 16);
-    if (i < count) step(i, count - i);
-}
-
-// Of eight lanes, every second one of the sixteen: the upper four to the lower ones.
-[[gnu::always_inline]] inline __m128 fold(__m256 lanes) {
-    return _mm_add_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
-}
-
-// Of four times four lanes: the upper two to the lower ones, then these two.
-[[gnu::always_inline]] inline __m128 fold_all(__m128 a, __m128 b, __m128 c, __m128 d) {
-    const __m128 ab = _mm_add_ps(_mm_shuffle_ps(a, b, 0x44), _mm_shuffle_ps(a, b, 0xee));
-    const __m128 cd = _mm_add_ps(_mm_shuffle_ps(c, d, 0x44), _mm_shuffle_ps(c, d, 0xee));
-    return _mm_add_ps(_mm_shuffle_ps(ab, cd, 0x88), _mm_shuffle_ps(ab, cd, 0xdd));
-}
-
-// The sums of the lanes, by halves.
-[[gnu::always_inline]] inline __m128 sums_of_lanes(const Columns (&sums)[kTileScores]) {
-    const __m128 even =
-        fold_all(fold(sums[0].even), fold(sums[1].even), fold(sums[2].even), fold(sums[3].even));
-    const __m128 odd =
-        fold_all(fold(sums[0].odd), fold(sums[1].odd), fold(sums[2].odd), fold(sums[3].odd));
-    return _mm_add_ps(even, odd);
-}
-
-// Scores of kHeads heads from `head` on and kPositions positions from `first` on.
-template <size_t kHeads, size_t kPositions>
-void score_tile(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
-    static_assert(kHeads * kPositions <= kTileScores);
-    Columns sums[kTileScores];
-    unrolled<kTileScores>([&](size_t i) __attribute__((always_inline)) {
-        sums[i] = {EightWords::zero(), EightWords::zero()};
-    });
-    const float* latent = latent_floats(s, head);
-    const float* rope = rope_floats(s, head);
-    add_products<kHeads, kPositions>(latent, b.ckv + first * s.latent, s.latent, sums);
-    add_products<kHeads, kPositions>(rope, b.kr + first * s.rope, s.rope, sums);
-    float scores[kTileScores];
-    _mm_storeu_ps(scores, _mm_mul_ps(sums_of_lanes(sums), _mm_set1_ps(b.scale)));
-    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-        unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
-            s.scores[(head + h) * kAttentionBlock + first + p] = scores[h * kPositions + p];
-        });
-    });
-}
-
-// o = o · alpha, then o += p · values, positions ascending; kBlocks times 16 columns, or the last
-// `left` ones. p [head][kAttentionBlock] as floats.
-template <size_t kHeads, size_t kBlocks, bool kIsWhole>
-void accumulate_columns(const HeadsState& s,
-                        const AttendBlock& b,
-                        const float* p,
-                        size_t head,
-                        size_t column,
-                        size_t left) {
-    Columns sums[kHeads][kBlocks];
-    float* const o = s.o + head * s.o_stride + column;
-    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-        const __m256 alpha = _mm256_set1_ps(s.alpha[head + h]);
-        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
-            const Columns before = Columns::load(o + h * s.o_stride + 16 * c);
-            sums[h][c] = {_mm256_mul_ps(before.even, alpha), _mm256_mul_ps(before.odd, alpha)};
-        });
-    });
-    const Bf16* row = b.summed() + column;
-    p += head * kAttentionBlock;
-    for (size_t position = 0; position < b.num_positions; ++position, row += s.latent) {
-        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
-            const Columns value = load_values(row + 16 * c, kIsWhole ? 16 : left);
-            unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
-                const __m256 weight = _mm256_set1_ps(p[h * kAttentionBlock + position]);
-                sums[h][c].even = _mm256_fmadd_ps(weight, value.even, sums[h][c].even);
-                sums[h][c].odd = _mm256_fmadd_ps(weight, value.odd, sums[h][c].odd);
-            });
+    for (; i + 32 <= count; i += 32) {
+        step(i, load_half<kIsOdd>);
+        step(i + 16, load_half<kIsOdd>);
+    }
+    for (; i + 16 <= count; i += 16) step(i, load_half<kIsOdd>);
+    if (i < count) {
+        step(i, [&](const Bf16* key) {
+            const Columns values = load_values(key, count - i);
+            return kIsOdd ? values.odd : values.even;
         });
     }
+}
+
+// Scores of kHeads heads. The even elements of all keys, then the odd ones: so registers hold the
+// sums of twelve scores beside what is multiplied, and a key becomes floats once for all heads.
+template <size_t kHeads>
+class ScoreTile {
+  public:
+    // REQUIRES: the heads are of one group.
+    ScoreTile(const HeadsState& s, const AttendBlock& b, size_t head, ScoreRows& scores)
+        : s_(s),
+          b_(b),
+          scores_(scores.row(head)),
+          latent_(query_floats(s) + query_place(head, query_width(s.latent))),
+          rope_(rope_floats(s) + query_place(head, query_width(s.rope))) {}
+
+    template <size_t kPositions>
+    [[gnu::always_inline]] void score(size_t first, LineFetches& keys) const {
+        if constexpr (kHeads == 1) return score_one<kPositions>(first, keys);
+        __m256 even[kFolds];
+        __m256 odd[kFolds];
+        half<kPositions, false>(first, keys, even);
+        half<kPositions, true>(first, keys, odd);
+        unrolled<kFolds>([&](size_t f) __attribute__((always_inline)) {
+            const __m256 sums = _mm256_add_ps(even[f], odd[f]);
+            const __m256 scores = _mm256_mul_ps(sums, _mm256_set1_ps(b_.scale));
+            float* const to = scores_ + 8 * f / kSlots * kRowFloats + first;
+            _mm_storeu_ps(to, _mm256_castps256_ps128(scores));
+            if (2 * f + 1 == kHeads) return;
+            _mm_storeu_ps(to + kRowFloats, _mm256_extractf128_ps(scores, 1));
+        });
+    }
+
+  private:
+    // Of a head's scores, so that they are stored at once.
+    static constexpr size_t kSlots = 4;
+    static constexpr size_t kFolds = (kHeads * kSlots + 7) / 8;
+
+    // Of one head: even and odd elements at once, since nothing else shares a key.
+    template <size_t kPositions>
+    [[gnu::always_inline]] void score_one(size_t first, LineFetches& keys) const {
+        Columns sums[kPositions];
+        unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
+            sums[p] = {EightWords::zero(), EightWords::zero()};
+        });
+        const auto add = [&](const float* query, const Bf16* rows, size_t count) {
+            for (size_t i = 0; i < count; i += 16) {
+                const float* q = query + kGroupHeads * i;
+                unrolled<kPositions>([&](size_t p) __attribute__((always_inline)) {
+                    const Columns key = load_values(rows + p * count + i, count - i);
+                    sums[p].even = EightWords::fused(EightWords::load(q), key.even, sums[p].even);
+                    sums[p].odd =
+                        EightWords::fused(EightWords::load(q + kOddPlace), key.odd, sums[p].odd);
+                });
+            }
+        };
+        keys.next();
+        add(latent_, b_.ckv + first * s_.latent, s_.latent);
+        keys.next();
+        add(rope_, b_.kr + first * s_.rope, s_.rope);
+        __m256 lanes[8];
+        unrolled<8>([&](size_t i) __attribute__((always_inline)) {
+            const Columns& of = sums[std::min(i % kSlots, kPositions - 1)];
+            lanes[kLanePlaces[i]] = i < kSlots ? of.even : of.odd;
+        });
+        const __m256 halves = fold<Added>(lanes);
+        const __m128 both =
+            _mm_add_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
+        _mm_storeu_ps(scores_ + first, _mm_mul_ps(both, _mm_set1_ps(b_.scale)));
+    }
+
+    template <size_t kPositions, bool kIsOdd>
+    [[gnu::always_inline]] void half(size_t first,
+                                     LineFetches& keys,
+                                     __m256 (&folded)[kFolds]) const {
+        static_assert(kPositions <= kSlots);
+        keys.next();
+        __m256 sums[kHeads * kPositions];
+        unrolled<kHeads * kPositions>([&](size_t i) __attribute__((always_inline)) {
+            sums[i] = EightWords::zero();
+        });
+        add_products<kHeads, kPositions, kIsOdd>(
+            latent_, b_.ckv + first * s_.latent, s_.latent, sums);
+        add_products<kHeads, kPositions, kIsOdd>(rope_, b_.kr + first * s_.rope, s_.rope, sums);
+        unrolled<kFolds>([&](size_t f) __attribute__((always_inline)) {
+            __m256 lanes[8];
+            unrolled<8>([&](size_t i) __attribute__((always_inline)) {
+                const size_t h = std::min((8 * f + i) / kSlots, kHeads - 1);
+                const size_t p = std::min((8 * f + i) % kSlots, kPositions - 1);
+                lanes[kLanePlaces[i]] = sums[h * kPositions + p];
+            });
+            folded[f] = fold<Added>(lanes);
+        });
+    }
+
+    const HeadsState& s_;
+    const AttendBlock& b_;
+    float* scores_;
+    const float* latent_;
+    const float* rope_;
+};
+
+// Of sixteen columns of o the even ones stand before the odd ones.
+template <size_t kHeads, size_t kBlocks, bool kIsWhole>
+void accumulate_columns(const SumTile& tile) {
+    Columns sums[kHeads][kBlocks];
+    unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+        const __m256 alpha = _mm256_set1_ps(tile.alpha(h));
+        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
+            const float* from = tile.sums(h) + 16 * c;
+            sums[h][c] = {_mm256_mul_ps(EightWords::load(from), alpha),
+                          _mm256_mul_ps(EightWords::load(from + 8), alpha)};
+        });
+    });
+    const size_t row_elements = tile.s.latent;
+    const Bf16* row = tile.values();
+    const float* const weights = tile.weights();
+    const auto add = [&](size_t position) __attribute__((always_inline)) {
+        unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
+            const Columns value = load_values(row + 16 * c, kIsWhole ? 16 : tile.left);
+            unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
+                const __m256 weight = EightWords::broadcast(weights[h * kRowFloats + position]);
+                sums[h][c].even = EightWords::fused(weight, value.even, sums[h][c].even);
+                sums[h][c].odd = EightWords::fused(weight, value.odd, sums[h][c].odd);
+            });
+        });
+        row += row_elements;
+    };
+    size_t position = tile.first;
+    for (; position + kFetchSteps <= tile.last; position += kFetchSteps) {
+        tile.fetches.next();
+        unrolled<kFetchSteps>([&](size_t i) __attribute__((always_inline)) { add(position + i); });
+    }
+    for (; position < tile.last; ++position) add(position);
     unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
-            sums[h][c].store(o + h * s.o_stride + 16 * c);
+            float* const to = tile.sums(h) + 16 * c;
+            EightWords::store(to, sums[h][c].even);
+            EightWords::store(to + 8, sums[h][c].odd);
         });
     });
 }
 
-// What ops/cpu/attend_floats.h asks for.
+// o of a head to the order of its columns.
+inline void finish_avx2(const HeadsState& s, Bf16* latent) {
+    for (size_t head = 0; head < s.num_heads; ++head) {
+        float* const o = s.o + head * s.o_stride;
+        for (size_t column = 0; column < s.o_stride; column += 16) {
+            const Columns columns{EightWords::load(o + column), EightWords::load(o + column + 8)};
+            columns.store(o + column);
+        }
+    }
+    finish_heads(s, latent);
+}
+
+// What ops/cpu/attend_floats.h and ops/cpu/key_pair_scores.h ask for.
 struct AttendAvx2 {
-    static constexpr size_t kHeadsMost = 4;
+    using Lanes = EightWords;
+    static constexpr size_t kPairScores = 12;
+    static constexpr size_t kNextHead = EightWords::kWidth;
+    static constexpr size_t kNextPair = 1;
+    static constexpr size_t kOddPlace = cpu::kOddPlace;
+    static constexpr size_t kNextSixteen = 2 * cpu::kOddPlace;
+    static size_t query_place(size_t head, size_t width) { return cpu::query_place(head, width); }
+    template <bool kIsOdd>
+    static __m256 half_of(__m256i words) {
+        return cpu::half_of<kIsOdd>(words);
+    }
+    static __m256i load_some(const Bf16* from, size_t count) {
+        const __m256i is_there = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                                                    _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        return _mm256_maskload_epi32(reinterpret_cast<const int*>(from), is_there);
+    }
+    static constexpr size_t kScoreHeads = kGroupHeads;
+    static constexpr size_t kScoreParts = 2;
+    static constexpr size_t kFetchSteps = cpu::kFetchSteps;
+    static constexpr size_t kSumHeads = 6;
     static constexpr size_t kBlockColumns = 16;
     template <size_t kHeads>
-    static constexpr size_t kPositions = kTileScores / kHeads;
+    static constexpr size_t kPositions = kHeads < kGroupHeads ? 4 : 3;
     // Few heads have too few sums for the products to follow each other closely.
     template <size_t kHeads>
-    static constexpr size_t kBlocks = 4 / kHeads;
+    static constexpr size_t kBlocks = kHeads == 1   ? 4
+                                      : kHeads <= 3 ? 2
+                                                    : 1;
 
     static void expand(const Bf16* rows, size_t num_heads, size_t count, float* floats) {
         expand_queries(rows, num_heads, count, floats);
     }
-    template <size_t kHeads, size_t kPositions>
-    static void score(const HeadsState& s, const AttendBlock& b, size_t head, size_t first) {
-        score_tile<kHeads, kPositions>(s, b, head, first);
-    }
-    template <size_t kHeads, size_t kBlocks>
-    static void add(
-        const HeadsState& s, const AttendBlock& b, const float* p, size_t head, size_t column) {
-        accumulate_columns<kHeads, kBlocks, true>(s, b, p, head, column, kBlockColumns);
-    }
     template <size_t kHeads>
-    static void add_last(const HeadsState& s,
-                         const AttendBlock& b,
-                         const float* p,
-                         size_t head,
-                         size_t column,
-                         size_t left) {
-        accumulate_columns<kHeads, 1, false>(s, b, p, head, column, left);
+    static ScoreTile<kHeads> score_tile(const HeadsState& s,
+                                        const AttendBlock& b,
+                                        size_t head,
+                                        ScoreRows& scores) {
+        return {s, b, head, scores};
     }
+    static void softmax(const HeadsState& s,
+                        const AttendBlock& b,
+                        ScoreRows& scores,
+                        ScoreRows& p) {
+        softmax_avx2(s, b, scores, p);
+    }
+    template <size_t kHeads, size_t kBlocks, bool kIsWhole>
+    static void add(const SumTile& tile) {
+        accumulate_columns<kHeads, kBlocks, kIsWhole>(tile);
+    }
+    static void finish(const HeadsState& s, Bf16* latent) { finish_avx2(s, latent); }
 };
 
 }  // namespace

@@ -78,6 +78,15 @@ class W4a8Group {
         });
     }
 
+    // Before anything is added: with the zero points of these columns.
+    [[gnu::always_inline]] void begin_from(const float* zeros) {
+        for_each([&](size_t r, size_t unit) __attribute__((always_inline)) {
+            const __m256i zero = _mm256_cvtps_epi32(_mm256_loadu_ps(zeros + unit * kW4a8Width));
+            const __m256i factor = _mm256_add_epi32(zero, _mm256_set1_epi32(8));
+            sums_[r][unit] = _mm256_mullo_epi32(_mm256_srai_epi32(sums_[r][unit], 3), factor);
+        });
+    }
+
     // Steps of depth, of which these columns have their first words at `bytes`.
     [[gnu::always_inline]] void add(const std::byte* bytes,
                                     const int8_t* x,
@@ -141,31 +150,37 @@ class W4a8Group {
 };
 
 // Group by group and not column by column, so that memory is asked for evenly.
-template <size_t kRows, Fetch kFetch>
+template <size_t kRows, bool kHasZeros, Fetch kFetch>
 void w4a8_tile_of(const W4a8TileArguments& a) {
     constexpr size_t kUnits = kRows <= 2 ? 4 : 2;
+    // Its own copy, so that the head of a group has one size.
+    const Int4Groups groups{a.groups.size, a.groups.has_fp16_scales, kHasZeros};
     NibbleLines<kFetch> lines(a);
     const int8_t* x = a.x;
     const std::byte* group = a.panel;
     const int32_t* starts = a.group_starts(0);
-    for (size_t k = 0; k < a.depth; k += a.group_size, ++starts) {
-        const size_t count = std::min(a.group_size, a.depth - k);
+    for (size_t k = 0; k < a.depth; k += groups.size, ++starts) {
+        const size_t count = std::min(groups.size, a.depth - k);
         const size_t num_steps = (count + kW4a8Step - 1) / kW4a8Step;
-        lines.fetch(kInt4ScaleLines + num_steps * kInt4StepLines);
-        const GroupScales scales(group, a.has_fp16_scales);
+        lines.fetch(groups.head_bytes() / kLineBytes + num_steps * kInt4StepLines);
+        const GroupHead head(group, groups);
         for (size_t column = 0; column < kPanelColumns; column += kUnits * kW4a8Width) {
             W4a8Group<kRows, kUnits> part(starts, a.x_stride / sizeof *starts);
-            part.add(group + kInt4ScaleBytes + 4 * column, x, a.x_stride, num_steps);
-            part.finish(scales.values + column, k == 0, a.out + column);
+            if constexpr (kHasZeros) part.begin_from(head.zeros + column);
+            part.add(group + groups.head_bytes() + 4 * column, x, a.x_stride, num_steps);
+            part.finish(head.scales + column, k == 0, a.out + column);
         }
         x += num_steps * kW4a8Step;
-        group += int4_group_bytes(count);
+        group += groups.bytes(count);
     }
 }
 
 void w4a8_tile_avx2(const W4a8TileArguments& a) {
     with_rows<kW4a8TileRows>(a.num_rows, [&]<size_t kRows>() {
-        with_fetch(a, [&]<Fetch kFetch>() { w4a8_tile_of<kRows, kFetch>(a); });
+        with_fetch(a, [&]<Fetch kFetch>() {
+            a.groups.has_zeros ? w4a8_tile_of<kRows, true, kFetch>(a)
+                               : w4a8_tile_of<kRows, false, kFetch>(a);
+        });
     });
 }
 

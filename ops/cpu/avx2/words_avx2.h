@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The AVX2 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h, and what the tiles of AVX2 share.
+// The AVX2 lanes of ops/cpu/fp8_fma.h, ops/cpu/unpack_words.h and ops/cpu/quantised_values.h, and
+// what the tiles of AVX2 share.
 // Included by kernels_*.cc of classes that have them only.
 
 #include <immintrin.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 
 #include "ops/format/packed_shape.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -70,18 +72,45 @@ struct EightWords {
                                             _mm256_set1_epi32(static_cast<int>(0x81c00000u)));
         return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p126f));
     }
+    static void int8_floats(const std::byte* q, Floats& a, Floats& b) {
+        a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(q)));
+        b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(q + 8)));
+    }
+    // As expand(), before its product.
+    static constexpr float kE4m3Factor = 0x1p120f;
+    static void e4m3_floats(const std::byte* q, Floats& a, Floats& b) {
+        const auto floats = [](__m128i bytes) {
+            const Words top = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 24);
+            return _mm256_castsi256_ps(_mm256_and_si256(
+                _mm256_srai_epi32(top, 4), _mm256_set1_epi32(static_cast<int>(0x87f00000u))));
+        };
+        a = floats(eight_bytes(q));
+        b = floats(eight_bytes(q + 8));
+    }
+    static __m128i eight_bytes(const std::byte* from) {
+        return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    }
+    static void store_rounded(Bf16* to, Floats a, Floats b) {
+        const Words low = _mm256_srli_epi32(round_number_high(a), 16);
+        const Words high = _mm256_srli_epi32(round_number_high(b), 16);
+        // The pack interleaves lanes of 128 bits, the permutation puts them back.
+        const Words mixed = _mm256_packus_epi32(low, high);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(mixed, 0xd8));
+    }
     static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+    static Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
     static Words bits(Floats x) { return _mm256_castps_si256(x); }
     static Floats floats(Words words) { return _mm256_castsi256_ps(words); }
-    // from_float() of ops/tensor/bf16.h.
-    static Words round_high(Floats x) {
+    // from_float() of ops/tensor/bf16.h, of what is no NaN.
+    static Words round_number_high(Floats x) {
         const Words raw = bits(x);
         const Words lowest = _mm256_and_si256(_mm256_srli_epi32(raw, 16), _mm256_set1_epi32(1));
-        const Words rounded =
-            _mm256_add_epi32(_mm256_add_epi32(raw, _mm256_set1_epi32(0x7fff)), lowest);
-        const Words quiet = _mm256_or_si256(raw, _mm256_set1_epi32(0x400000));
+        return _mm256_add_epi32(_mm256_add_epi32(raw, _mm256_set1_epi32(0x7fff)), lowest);
+    }
+    static Words round_high(Floats x) {
+        const Words quiet = _mm256_or_si256(bits(x), _mm256_set1_epi32(0x400000));
         const Floats is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-        return _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(is_nan));
+        return _mm256_blendv_epi8(round_number_high(x), quiet, _mm256_castps_si256(is_nan));
     }
     static Words pair(Words even, Words odd) {
         return _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);

@@ -6,16 +6,18 @@
 #include <immintrin.h>
 
 #include "ops/cpu/activation_kernels.h"
+#include "ops/cpu/attend_float_block.h"
 #include "ops/cpu/avx512/attention_avx512.h"
 #include "ops/cpu/avx512/quantise_avx512.h"
 #include "ops/cpu/avx512/swiglu_avx512.h"
 #include "ops/cpu/avx512/tile_avx512.h"
 #include "ops/cpu/avx512/unpack_int4_avx512.h"
 #include "ops/cpu/avx512/words_avx512.h"
+#include "ops/cpu/expand_key_pairs.h"
+#include "ops/cpu/expand_rows.h"
 #include "ops/cpu/fp8_fma.h"
 #include "ops/cpu/fp8_kernels.h"
 #include "ops/cpu/int4_fma.h"
-#include "ops/cpu/int8_row.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/residual_row.h"
 #include "ops/cpu/row_kernels.h"
@@ -31,6 +33,7 @@ const Kernels& avx512_kernels() {
         table.tile = tile;
         table.shape.int4_rows = SixteenWords::kNibbleRows;
         table.shape.int4_product_rows = SixteenWords::kNibbleRows;
+        table.shape.int4_zero_product_rows = SixteenWords::kNibbleRows;
         table.int4_tile = int4_tile_fma<SixteenWords>;
         table.shape.fp8_rows = SixteenWords::kFp8Rows;
         table.shape.fp8_product_rows = 8;
@@ -50,14 +53,17 @@ const Kernels& avx512_kernels() {
         table.softmax_step = softmax_step;
         table.residual = kResidualKernels;
         table.begin_heads = begin_float_heads<AttendAvx512>;
-        table.attend_block = attend_block<float_scores<AttendAvx512>, float_sums<AttendAvx512>>;
+        table.key_pair_heads = kNearHeads + 1;
+        table.attend_block = attend_float_block<AttendAvx512>;
         table.finish_heads = finish_heads;
         table.quantise_bf16 = quantise_rows<Bf16, MultiplyByFixedPoint>;
         table.quantise_fp16 = quantise_rows<Fp16, MultiplyByFixedPoint>;
         table.quantise_fp32 = quantise_rows<float, MultiplyByFixedPoint>;
         table.encode_fp8 = encode_fp8_row;
-        table.expand_fp8 = expand_fp8_row;
-        table.expand_int8 = expand_int8_row;
+        table.expand_fp8 = expand_rows<SixteenWords, E4m3Values>;
+        table.expand_int8 = expand_rows<SixteenWords, Int8Values>;
+        table.expand_fp8_pairs = expand_key_pairs<SixteenWords, E4m3Values>;
+        table.expand_int8_pairs = expand_key_pairs<SixteenWords, Int8Values>;
         table.expand_int8_channels = expand_int8_channels_row;
         return table;
     }();

@@ -6,6 +6,8 @@
 
 #include <immintrin.h>
 
+#include <initializer_list>
+
 #include "ops/tensor/math.h"
 
 namespace afd::ops::cpu {
@@ -52,14 +54,19 @@ inline __m512 exp_16(__m512 x) {
     return values[0];
 }
 
-// from_float() of ops/tensor/bf16.h, in the upper half of each lane; the lower half is anything.
-inline __m512i round_high(__m512 value) {
+// from_float() of ops/tensor/bf16.h of what is no NaN, in the upper half of each lane; the lower
+// half is anything.
+inline __m512i round_number_high(__m512 value) {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i lowest = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded =
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), lowest);
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), lowest);
+}
+
+// The same of all values.
+inline __m512i round_high(__m512 value) {
     const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-    return _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x400000));
+    return _mm512_mask_or_epi32(
+        round_number_high(value), is_nan, _mm512_castps_si512(value), _mm512_set1_epi32(0x400000));
 }
 
 inline __m256i round_16(__m512 value) {

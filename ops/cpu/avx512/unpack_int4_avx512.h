@@ -17,18 +17,20 @@
 #include "ops/cpu/avx512/words_avx512.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
+#include "ops/cpu/unpack_words.h"
 #include "ops/format/packed_shape.h"
 
 namespace afd::ops::cpu {
 namespace {
 
-// The scales of a group, as they lie and as floats of the even and the odd columns.
-struct Int4Scales {
+// The scales of a group, or its zero points, as they lie and as floats of the even and the odd
+// columns.
+struct Int4Line {
     __m512i bits;
     __m512 even;
     __m512 odd;
 
-    Int4Scales(const std::byte* group, bool is_fp16) : bits(_mm512_loadu_si512(group)) {
+    Int4Line(const std::byte* line, bool is_fp16) : bits(_mm512_loadu_si512(line)) {
         if (!is_fp16) {
             even = SixteenWords::low_half(bits);
             odd = SixteenWords::high_half(bits);
@@ -46,20 +48,22 @@ struct Int4Scales {
     }
 };
 
-// `count` elements of depth of one group, whose first step is at `step`.
-template <bool kHasLong>
+// `count` elements of depth of one group, whose first step is at `step`. zeros: for kFromZero.
+template <Nibble kNibble, Products kProducts>
 void unpack_group(const std::byte* step,
-                  const Int4Scales& scales,
+                  const Int4Line& scales,
+                  const Int4Line& zeros,
                   size_t count,
                   size_t fetch_ahead,
                   uint16_t* out) {
     const __m512 values = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
     // The permute looks at the lowest four bits of a lane.
-    const auto scaled = [&](__m512i words, unsigned shift, __m512 scale)
+    const auto scaled = [&](__m512i words, unsigned shift, __m512 scale, __m512 zero)
         __attribute__((always_inline)) {
-        const __m512 value = _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), values);
+        __m512 value = _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), values);
+        if constexpr (kNibble == Nibble::kFromZero) value = _mm512_sub_ps(value, zero);
         const __m512 product = _mm512_mul_ps(value, scale);
-        return kHasLong ? round_high(product) : _mm512_castps_si512(product);
+        return kProducts == Products::kRounded ? round_high(product) : _mm512_castps_si512(product);
     };
     for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
         __builtin_prefetch(step + fetch_ahead, 0, 3);
@@ -72,25 +76,34 @@ void unpack_group(const std::byte* step,
         unrolled<8>([&](size_t e) __attribute__((always_inline)) {
             if (e >= left) return;
             const auto shift = static_cast<unsigned>(4 * (e / 2) + 16 * (e % 2));
-            SixteenWords::store_words(out + (k + e) * kPanelColumns,
-                                      SixteenWords::pair(scaled(even, shift, scales.even),
-                                                         scaled(odd, shift, scales.odd)));
+            SixteenWords::store_words(
+                out + (k + e) * kPanelColumns,
+                SixteenWords::pair(scaled(even, shift, scales.even, zeros.even),
+                                   scaled(odd, shift, scales.odd, zeros.odd)));
         });
     }
 }
 
 void unpack_int4_avx512(const UnpackArguments& a) {
     const std::byte* group = a.panel;
-    for (size_t first = 0; first < a.depth; first += a.group_size) {
-        const size_t count = std::min(a.group_size, a.depth - first);
-        const Int4Scales scales(group, a.has_fp16_scales);
+    const bool is_fp16 = a.groups.has_fp16_scales;
+    for (size_t first = 0; first < a.depth; first += a.groups.size) {
+        const size_t count = std::min(a.groups.size, a.depth - first);
+        const Int4Line scales(group, is_fp16);
+        const std::byte* step = group + a.groups.head_bytes();
         uint16_t* out = a.out + first * kPanelColumns;
-        if (scales.has_long(a.has_fp16_scales)) {
-            unpack_group<true>(group + kInt4ScaleBytes, scales, count, a.fetch_ahead, out);
+        if (a.groups.has_zeros) {
+            const Int4Line zeros(group + kInt4ScaleBytes, false);
+            unpack_group<Nibble::kFromZero, Products::kRounded>(
+                step, scales, zeros, count, a.fetch_ahead, out);
+        } else if (scales.has_long(is_fp16)) {
+            unpack_group<Nibble::kInt4, Products::kRounded>(
+                step, scales, scales, count, a.fetch_ahead, out);
         } else {
-            unpack_group<false>(group + kInt4ScaleBytes, scales, count, a.fetch_ahead, out);
+            unpack_group<Nibble::kInt4, Products::kExact>(
+                step, scales, scales, count, a.fetch_ahead, out);
         }
-        group += int4_group_bytes(count);
+        group += a.groups.bytes(count);
     }
 }
 

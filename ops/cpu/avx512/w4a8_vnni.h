@@ -3,7 +3,8 @@
 
 // Products of int8 rows with int4 weights for AVX-512 VNNI. The low nibbles of 64 bytes of a panel
 // are four elements of 16 columns, and so are the high ones; plus 8 they are the unsigned bytes
-// that vpdpbusd wants, and the rows' sums take that back (ops/format/w4a8_rows.h). Included by
+// that vpdpbusd wants, and the rows' sums take that back (ops/format/w4a8_rows.h), and the
+// weights' zero points with it. Included by
 // ops/cpu/avx512/kernels_avx512_vnni.cc only.
 
 #include <immintrin.h>
@@ -57,23 +58,40 @@ inline W4a8Sums add_fours(W4a8Sums sums, __m512i weights, __m512i x) {
     return (W4a8Sums)_mm512_dpbusd_epi32((__m512i)sums, weights, x);
 }
 
-template <size_t kRows, Fetch kFetch>
+// 8 + zero of one half of the columns.
+inline __m512i w4a8_zero_factor(const std::byte* group, size_t half) {
+    const __m512 zeros = w4a8_scales(group + kInt4ScaleBytes + half * (kInt4ScaleBytes / 2), false);
+    return _mm512_add_epi32(_mm512_cvtps_epi32(zeros), _mm512_set1_epi32(8));
+}
+
+template <size_t kRows, bool kHasZeros, Fetch kFetch>
 void w4a8_tile_of(const W4a8TileArguments& a) {
+    // Its own copy, so that the head of a group has one size.
+    const Int4Groups groups{a.groups.size, a.groups.has_fp16_scales, kHasZeros};
     NibbleLines<kFetch> lines(a);
     const int8_t* x = a.x;
     const std::byte* group = a.panel;
     const int32_t* starts = a.group_starts(0);
     const size_t starts_stride = a.x_stride / sizeof *starts;
-    for (size_t k = 0; k < a.depth; k += a.group_size, ++starts) {
+    for (size_t k = 0; k < a.depth; k += groups.size, ++starts) {
         const size_t left = a.depth - k;
-        const size_t count = left < a.group_size ? left : a.group_size;
+        const size_t count = left < groups.size ? left : groups.size;
         W4a8Sums sums[2][kRows];
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
             sums[0][r] = sums[1][r] = (W4a8Sums)_mm512_set1_epi32(starts[r * starts_stride]);
         });
-        lines.fetch(kInt4ScaleLines);
-        const std::byte* bytes = group + kInt4ScaleBytes;
-        const std::byte* end = group + int4_group_bytes(count);
+        if constexpr (kHasZeros) {
+            unrolled<2>([&](size_t half) __attribute__((always_inline)) {
+                const __m512i factor = w4a8_zero_factor(group, half);
+                unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
+                    const __m512i eighth = _mm512_srai_epi32((__m512i)sums[half][r], 3);
+                    sums[half][r] = (W4a8Sums)_mm512_mullo_epi32(eighth, factor);
+                });
+            });
+        }
+        lines.fetch(groups.head_bytes() / kLineBytes);
+        const std::byte* bytes = group + groups.head_bytes();
+        const std::byte* end = group + groups.bytes(count);
         for (; bytes < end; bytes += kInt4StepBytes, x += kW4a8Step) {
             lines.fetch(kInt4StepLines);
             const W4a8Weights weights(bytes);
@@ -88,7 +106,7 @@ void w4a8_tile_of(const W4a8TileArguments& a) {
         }
         unrolled<2>([&](size_t half) __attribute__((always_inline)) {
             const __m512 scale =
-                w4a8_scales(group + half * (kInt4ScaleBytes / 2), a.has_fp16_scales);
+                w4a8_scales(group + half * (kInt4ScaleBytes / 2), groups.has_fp16_scales);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
                 float* out = a.out + r * kPanelColumns + half * kW4a8HalfColumns;
                 const __m512 before = k == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(out);
@@ -102,7 +120,10 @@ void w4a8_tile_of(const W4a8TileArguments& a) {
 
 void w4a8_vnni_tile(const W4a8TileArguments& a) {
     with_rows<kW4a8TileRows>(a.num_rows, [&]<size_t kRows>() {
-        with_fetch(a, [&]<Fetch kFetch>() { w4a8_tile_of<kRows, kFetch>(a); });
+        with_fetch(a, [&]<Fetch kFetch>() {
+            a.groups.has_zeros ? w4a8_tile_of<kRows, true, kFetch>(a)
+                               : w4a8_tile_of<kRows, false, kFetch>(a);
+        });
     });
 }
 

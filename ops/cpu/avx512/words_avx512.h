@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The AVX-512 lanes of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h.
+// The AVX-512 lanes of ops/cpu/fp8_fma.h, ops/cpu/unpack_words.h and ops/cpu/quantised_values.h.
 // Included by kernels_*.cc of classes that have them only.
 
 #include <immintrin.h>
@@ -11,6 +11,7 @@
 
 #include "ops/cpu/avx512/math_avx512.h"
 #include "ops/format/packed_shape.h"
+#include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -67,7 +68,33 @@ struct SixteenWords {
                                             _mm512_set1_epi32(static_cast<int>(0x81c00000u)));
         return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p126f));
     }
+    static void int8_floats(const std::byte* q, Floats& a, Floats& b) {
+        a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(q)));
+        b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(q + 16)));
+    }
+    // An fp16 number's exponent has a bias that is 8 more.
+    static constexpr float kE4m3Factor = 256.0f;
+    static void e4m3_floats(const std::byte* q, Floats& a, Floats& b) {
+        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(q));
+        // The sign fills the upper byte: it is shifted to its place, and to one below that.
+        const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7),
+                                                _mm512_set1_epi16(static_cast<int16_t>(0xbf80)));
+        a = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+        b = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+    }
+    static __m128i sixteen_bytes(const std::byte* from) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    }
+    static void store_rounded(Bf16* to, Floats a, Floats b) {
+        const auto rounded = [](Floats x) {
+            return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_number_high(x), 16));
+        };
+        auto* const halves = reinterpret_cast<__m256i*>(to);
+        _mm256_storeu_si256(halves, rounded(a));
+        _mm256_storeu_si256(halves + 1, rounded(b));
+    }
     static Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+    static Floats subtract(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
     static Words bits(Floats x) { return _mm512_castps_si512(x); }
     static Floats floats(Words words) { return _mm512_castsi512_ps(words); }
     static Words round_high(Floats x) { return cpu::round_high(x); }

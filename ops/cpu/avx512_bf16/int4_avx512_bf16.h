@@ -6,9 +6,10 @@
 //   p = one vdpbf16ps chain over the group's x · q, from 0;  sum = fma(scale, p, sum)
 // for each group in turn. That is the sum of x · (q · scale) only where q · scale is a bf16 as it
 // stands, which a scale of at most five significant bits makes sure of (q has three). A column with
-// another scale takes p = Σ x · ((q · scale) →bf16) and sum + p in that group, at about a third of
-// the speed. Those of mxfp4 are powers of two. Included by
-// ops/cpu/avx512_bf16/kernels_avx512_bf16.cc only.
+// another scale takes p = Σ x · ((q · scale) →bf16) and sum + p in that group, at half of the speed
+// or less with one or two rows. The scales of mxfp4 are powers of two. Weights with zero points are
+// bf16 ones once they are unpacked, ((q - zero) · scale) →bf16, and one chain goes over all groups.
+// Included by ops/cpu/avx512_bf16/kernels_avx512_bf16.cc only.
 //
 // vpermw and the shifts share ports with the multiplier, so few rows are bound by unpacking: from
 // cache one row passes 36 GB/s of weights, two 26, four 15. Shifts by multiplication, on another
@@ -43,9 +44,14 @@ inline __m512i e2m1_values() {
     return (__m512i)_mm512_cvtne2ps_pbh(q, q);
 }
 
+// What a group multiplies by: q, where all its scales are short; (q · scale) →bf16 in the columns
+// of long ones; ((q - zero) · scale) →bf16.
+enum class Scaling { kShort, kLong, kFromZero };
+
 // What the scales of one half of a group's columns come to.
 struct HalfScales {
-    __m512 inside;   // Multiplies q, before rounding: 1 where the scale is short.
+    __m512 zero;     // Taken from q.
+    __m512 inside;   // Multiplies that, before rounding: 1 where the scale is short.
     __m512 outside;  // Multiplies the group's sum: 1 where it is not.
 };
 
@@ -55,35 +61,50 @@ inline __m512 load_scales(const std::byte* scales, bool is_fp16) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-template <bool kHasLong>
+template <Scaling kScaling>
 inline HalfScales scales_of(const std::byte* group, size_t half, bool is_fp16) {
     // Of a float's mantissa behind the first five significant bits.
     constexpr int kLongBits = 0x7ffff;
     const __m512 scale = load_scales(group + half * kHalfScaleBytes, is_fp16);
     const __m512 one = _mm512_set1_ps(1.0f);
-    if constexpr (!kHasLong) return {one, scale};
+    const __m512 none = _mm512_setzero_ps();
+    if constexpr (kScaling == Scaling::kShort) return {none, one, scale};
+    if constexpr (kScaling == Scaling::kFromZero) {
+        return {load_scales(group + kInt4ScaleBytes + half * kHalfScaleBytes, false), scale, one};
+    }
     const __mmask16 is_long =
         _mm512_test_epi32_mask(_mm512_castps_si512(scale), _mm512_set1_epi32(kLongBits));
-    return {_mm512_mask_blend_ps(is_long, one, scale), _mm512_mask_blend_ps(is_long, scale, one)};
+    return {
+        none, _mm512_mask_blend_ps(is_long, one, scale), _mm512_mask_blend_ps(is_long, scale, one)};
 }
 
-// Pairs of bf16 times the scale of their column, →bf16. Products with a short scale are bf16 as
-// they stand, in the upper halves of their lanes; one that is subnormal stays so, and is zero where
-// it is multiplied.
-template <bool kHasLong>
-inline __m512i scaled_pairs(__m512i pairs, __m512 scale) {
-    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
-    const __m512 odd = _mm512_castsi512_ps(
+// Elements 0, 16, 1, 17, ... 15, 31.
+inline __m512i interleaved() {
+    const __m512i columns = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return _mm512_or_si512(columns,
+                           _mm512_slli_epi32(_mm512_add_epi32(columns, _mm512_set1_epi32(16)), 16));
+}
+
+// Pairs of bf16, less the zero point of their column, times its scale, →bf16. Products with a short
+// scale are bf16 as they stand, in the upper halves of their lanes; one that is subnormal stays so,
+// and is zero where it is multiplied.
+template <Scaling kScaling>
+inline __m512i scaled_pairs(__m512i pairs, __m512 zero, __m512 scale) {
+    __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    __m512 odd = _mm512_castsi512_ps(
         _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-    if constexpr (!kHasLong) {
+    if constexpr (kScaling == Scaling::kFromZero) {
+        even = _mm512_sub_ps(even, zero);
+        odd = _mm512_sub_ps(odd, zero);
+    }
+    if constexpr (kScaling == Scaling::kShort) {
         const __m512i low = _mm512_castps_si512(_mm512_mul_ps(even, scale));
         const __m512i high = _mm512_castps_si512(_mm512_mul_ps(odd, scale));
         return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
     }
-    const auto rounded = [&](__m512 value) {
-        return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(value, scale)));
-    };
-    return _mm512_or_si512(rounded(even), _mm512_slli_epi32(rounded(odd), 16));
+    const __m512i rounded =
+        (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(odd, scale), _mm512_mul_ps(even, scale));
+    return _mm512_permutexvar_epi16(interleaved(), rounded);
 }
 
 // kRows rows x one panel, group by group.
@@ -95,44 +116,41 @@ class NibbleRowSums {
           x_stride_(a.x_stride),
           group_(a.panel),
           values_(a.is_mxfp4 ? e2m1_values() : nibble_values()),
-          is_fp16_(a.has_fp16_scales),
+          groups_(a.groups),
           lines_(a),
           sums_{} {}
 
     // Whether any column has one in the group that begins `bytes` behind the next one's begin.
     bool has_long_scale(size_t bytes) const {
         const __m512i scales = _mm512_load_si512(group_ + bytes);
-        const __m512i long_bits =
-            is_fp16_ ? _mm512_set1_epi16(kInt4LongFp16Bits) : _mm512_set1_epi16(kInt4LongBf16Bits);
+        const __m512i long_bits = groups_.has_fp16_scales ? _mm512_set1_epi16(kInt4LongFp16Bits)
+                                                          : _mm512_set1_epi16(kInt4LongBf16Bits);
         return _mm512_test_epi16_mask(scales, long_bits) != 0;
     }
 
     // The next `count` elements of depth, one group.
-    template <bool kHasLong>
+    template <Scaling kScaling>
     [[gnu::always_inline]] void add_group(size_t count) {
-        const HalfScales scales[2] = {scales_of<kHasLong>(group_, 0, is_fp16_),
-                                      scales_of<kHasLong>(group_, 1, is_fp16_)};
-        Sums products{};
-        const std::byte* bytes = group_ + kInt4ScaleBytes;
-        lines_.fetch(kInt4ScaleLines);
-        size_t k = 0;
-        for (; k + kInt4Step <= count; k += kInt4Step, bytes += kInt4StepBytes) {
-            lines_.fetch(kInt4StepLines);
-            add_step<kHasLong>(bytes, x_ + k, kInt4Step, scales, products);
+        const HalfScales scales[2] = {scales_of<kScaling>(group_, 0, groups_.has_fp16_scales),
+                                      scales_of<kScaling>(group_, 1, groups_.has_fp16_scales)};
+        if constexpr (kScaling == Scaling::kFromZero) {
+            lines_.fetch(2 * kInt4ScaleLines);
+            add_steps<kScaling>(group_ + 2 * kInt4ScaleBytes, count, scales, sums_);
+        } else {
+            lines_.fetch(kInt4ScaleLines);
+            Sums products{};
+            add_steps<kScaling>(group_ + kInt4ScaleBytes, count, scales, products);
+            add_products(scales, products);
         }
-        if (k < count) {
-            lines_.fetch(kInt4StepLines);
-            add_step<kHasLong>(bytes, x_ + k, count - k, scales, products);
-        }
-        add_products(scales, products);
         x_ += count;
-        group_ += int4_group_bytes(count);
+        group_ += groups_.bytes(count);
     }
 
     // The next two groups, short scales only. They take turns, as the chain of one alone would wait
     // for itself. Lines are fetched in the order in which they lie: alternating halves the speed.
-    [[gnu::always_inline]] void add_two_groups(size_t group_size) {
-        const size_t group_bytes = int4_group_bytes(group_size);
+    [[gnu::always_inline]] void add_two_groups() {
+        const size_t group_size = groups_.size;
+        const size_t group_bytes = groups_.bytes(group_size);
         const HalfScales none[2]{};
         Sums first{};
         Sums second{};
@@ -140,14 +158,18 @@ class NibbleRowSums {
         lines_.fetch(2 * kInt4ScaleLines);
         for (size_t k = 0; k < group_size; k += kInt4Step, bytes += kInt4StepBytes) {
             lines_.fetch(2 * kInt4StepLines);
-            add_step<false>(bytes, x_ + k, kInt4Step, none, first);
-            add_step<false>(bytes + group_bytes, x_ + group_size + k, kInt4Step, none, second);
+            add_step<Scaling::kShort>(bytes, x_ + k, kInt4Step, none, first);
+            add_step<Scaling::kShort>(
+                bytes + group_bytes, x_ + group_size + k, kInt4Step, none, second);
         }
-        const std::byte* next = group_ + group_bytes;
-        add_products({scales_of<false>(group_, 0, is_fp16_), scales_of<false>(group_, 1, is_fp16_)},
-                     first);
-        add_products({scales_of<false>(next, 0, is_fp16_), scales_of<false>(next, 1, is_fp16_)},
-                     second);
+        const auto add_plain = [&](const std::byte* group, const Sums& products)
+            __attribute__((always_inline)) {
+            add_products({scales_of<Scaling::kShort>(group, 0, groups_.has_fp16_scales),
+                          scales_of<Scaling::kShort>(group, 1, groups_.has_fp16_scales)},
+                         products);
+        };
+        add_plain(group_, first);
+        add_plain(group_ + group_bytes, second);
         x_ += 2 * group_size;
         group_ += 2 * group_bytes;
     }
@@ -163,8 +185,24 @@ class NibbleRowSums {
   private:
     using Sums = __m512[2][kRows];
 
+    // The words of a group begin at `bytes`.
+    template <Scaling kScaling>
+    [[gnu::always_inline]] void add_steps(const std::byte* bytes,
+                                          size_t count,
+                                          const HalfScales (&scales)[2],
+                                          Sums& products) {
+        size_t k = 0;
+        for (; k + kInt4Step <= count; k += kInt4Step, bytes += kInt4StepBytes) {
+            lines_.fetch(kInt4StepLines);
+            add_step<kScaling>(bytes, x_ + k, kInt4Step, scales, products);
+        }
+        if (k == count) return;
+        lines_.fetch(kInt4StepLines);
+        add_step<kScaling>(bytes, x_ + k, count - k, scales, products);
+    }
+
     // Eight elements of depth at `bytes`, of which `count` count.
-    template <bool kHasLong>
+    template <Scaling kScaling>
     [[gnu::always_inline]] void add_step(const std::byte* bytes,
                                          const Bf16* x,
                                          size_t count,
@@ -178,8 +216,9 @@ class NibbleRowSums {
             for (size_t half = 0; half < 2; ++half) {
                 weights[half] =
                     _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles[half], 4 * pair), values_);
-                if constexpr (kHasLong) {
-                    weights[half] = scaled_pairs<true>(weights[half], scales[half].inside);
+                if constexpr (kScaling != Scaling::kShort) {
+                    weights[half] = scaled_pairs<kScaling>(
+                        weights[half], scales[half].zero, scales[half].inside);
                 }
             }
             for (size_t r = 0; r < kRows; ++r) {
@@ -211,7 +250,7 @@ class NibbleRowSums {
     size_t x_stride_;
     const std::byte* group_;
     __m512i values_;  // Of nibbles.
-    bool is_fp16_;
+    Int4Groups groups_;
     NibbleLines<kFetch> lines_;
     Sums sums_;
 };
@@ -223,17 +262,20 @@ constexpr size_t kTwoGroupRows = 4;
 template <size_t kRows, Fetch kFetch>
 void int4_rows_of(const Int4TileArguments& a) {
     NibbleRowSums<kRows, kFetch> rows(a);
+    const size_t size = a.groups.size;
     for (size_t k = 0; k < a.depth;) {
         const size_t left = a.depth - k;
-        const size_t count = left < a.group_size ? left : a.group_size;
-        if (rows.has_long_scale(0)) {
-            rows.template add_group<true>(count);
-        } else if (kRows <= kTwoGroupRows && left >= 2 * a.group_size &&
-                   !rows.has_long_scale(int4_group_bytes(a.group_size))) {
-            rows.add_two_groups(a.group_size);
-            k += a.group_size;
+        const size_t count = left < size ? left : size;
+        if (a.groups.has_zeros) {
+            rows.template add_group<Scaling::kFromZero>(count);
+        } else if (rows.has_long_scale(0)) {
+            rows.template add_group<Scaling::kLong>(count);
+        } else if (kRows <= kTwoGroupRows && left >= 2 * size &&
+                   !rows.has_long_scale(a.groups.bytes(size))) {
+            rows.add_two_groups();
+            k += size;
         } else {
-            rows.template add_group<false>(count);
+            rows.template add_group<Scaling::kShort>(count);
         }
         k += count;
     }
@@ -251,21 +293,30 @@ void int4_tile_of(const Int4TileArguments& a) {
 // get too short. Loops spelled out as in the other tiles (unrolled): 0.68.
 constexpr size_t kInt4TileRows = 8;
 
-// `count` elements of depth of the group that begins there, to bf16 pairs: (value · scale) →bf16,
-// `values` being those of the nibbles.
-template <bool kHasLong>
+// With zero points more rows than these unpack a panel once.
+constexpr size_t kInt4ZeroRows = 4;
+
+// `count` elements of depth of the group that begins there, to bf16 pairs: ((value - zero) · scale)
+// →bf16, `values` being those of the nibbles. kShort: that is a bf16 as it stands.
+template <Scaling kScaling>
 void unpack_nibble_group(
     const UnpackArguments& a, const std::byte* group, size_t count, __m512i values, uint16_t* out) {
-    const __m512 scales[2] = {load_scales(group, a.has_fp16_scales),
-                              load_scales(group + kHalfScaleBytes, a.has_fp16_scales)};
-    const std::byte* bytes = group + kInt4ScaleBytes;
+    __m512 scales[2];
+    __m512 zeros[2];
+    for (size_t half = 0; half < 2; ++half) {
+        const std::byte* head = group + half * kHalfScaleBytes;
+        scales[half] = load_scales(head, a.groups.has_fp16_scales);
+        zeros[half] = kScaling == Scaling::kFromZero ? load_scales(head + kInt4ScaleBytes, false)
+                                                     : _mm512_setzero_ps();
+    }
+    const std::byte* bytes = group + a.groups.head_bytes();
     const auto unpack_pair = [&](unsigned pair) __attribute__((always_inline)) {
         for (size_t half = 0; half < 2; ++half) {
             const __m512i nibbles = _mm512_load_si512(bytes + half * kHalfBytes);
             const __m512i weights =
                 _mm512_permutexvar_epi16(_mm512_srli_epi16(nibbles, 4 * pair), values);
             _mm512_store_si512(out + half * kPanelColumns,
-                               scaled_pairs<kHasLong>(weights, scales[half]));
+                               scaled_pairs<kScaling>(weights, zeros[half], scales[half]));
         }
         out += kPairElements;
     };
@@ -282,23 +333,33 @@ void unpack_nibble_group(
     }
 }
 
-inline void unpack_nibble_pairs(const UnpackArguments& a, __m512i values) {
+// Calls body.template operator()<kScaling>(group, first, count) for each group of a panel, which
+// begins with element `first` and has `count`.
+template <typename Body>
+[[gnu::always_inline]] inline void for_each_nibble_group(const UnpackArguments& a,
+                                                         const Body& body) {
     const __m512i long_bits = _mm512_set1_epi16(
-        static_cast<short>(a.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits));
+        static_cast<short>(a.groups.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits));
     const std::byte* group = a.panel;
-    uint16_t* out = a.out;
-    for (size_t first = 0; first < a.depth; first += a.group_size) {
+    for (size_t first = 0; first < a.depth; first += a.groups.size) {
         const size_t left = a.depth - first;
-        const size_t count = left < a.group_size ? left : a.group_size;
-        const bool has_long = _mm512_test_epi16_mask(_mm512_load_si512(group), long_bits) != 0;
-        if (has_long) {
-            unpack_nibble_group<true>(a, group, count, values, out);
+        const size_t count = left < a.groups.size ? left : a.groups.size;
+        if (a.groups.has_zeros) {
+            body.template operator()<Scaling::kFromZero>(group, first, count);
+        } else if (_mm512_test_epi16_mask(_mm512_load_si512(group), long_bits) != 0) {
+            body.template operator()<Scaling::kLong>(group, first, count);
         } else {
-            unpack_nibble_group<false>(a, group, count, values, out);
+            body.template operator()<Scaling::kShort>(group, first, count);
         }
-        out += (count + 1) / 2 * kPairElements;
-        group += int4_group_bytes(count);
+        group += a.groups.bytes(count);
     }
+}
+
+inline void unpack_nibble_pairs(const UnpackArguments& a, __m512i values) {
+    for_each_nibble_group(
+        a, [&]<Scaling kScaling>(const std::byte* group, size_t first, size_t count) {
+            unpack_nibble_group<kScaling>(a, group, count, values, a.out + first * kPanelColumns);
+        });
 }
 
 // For a class that multiplies bf16 pairs (Kernels::unpack_int4).

@@ -27,11 +27,10 @@ constexpr size_t kKeyPairStep = 2 * kAttentionBlock;
 // Heads of one pass over the keys.
 constexpr size_t kPairHeads = 8;
 
-// So few heads read all lines in order and wait for nothing else, which is what the processor's own
+// kNearHeads read all lines in order and wait for nothing else, which is what the processor's own
 // fetches are made for: lines a little ahead keep those going (4,096 positions, one head: 1.20
 // instead of 1.46 µs a block, two heads: 1.37 instead of 1.71). With more heads lines come in
 // another order, and the next block's are fetched evenly meanwhile.
-constexpr size_t kNearHeads = 2;
 constexpr size_t kNearBytes = 2048;
 
 // Of `num_positions` keys, all pairs.

@@ -13,10 +13,16 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "daemon/cluster/cluster_identity.h"
 #include "daemon/cluster/cluster_protocol.h"
+#include "daemon/config/config.h"
+#include "daemon/config/listen_address.h"
+#include "daemon/joined_host/leader_tie.h"
 #include "daemon/program/logging.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "tests/daemon/cluster/channel_fixture.h"
@@ -27,21 +33,56 @@ namespace {
 
 constexpr const char* kNumericClass = "any";
 
+// What a host says to join, and hears, in a loop.
+class TestHost : public LeaderListener {
+  public:
+    TestHost(EventLoop& loop, const ListenAddress& leader, ClusterIdentity identity)
+        : identity_(std::move(identity)) {
+        config_.join = leader.text();
+        tie_ = LeaderTie::make(loop, config_, identity_, *this).value();
+    }
+
+    cluster::Join joining;
+    std::optional<Error> refusal;
+
+    void start() { tie_->start(); }
+
+  private:
+    Result<cluster::Join> join_over(const ClusterLink&) override { return joining; }
+    Result<> on_joined(const ClusterLink&, const cluster::Joined&) override { return {}; }
+    void on_leader_over() override {}
+    void on_leader_lost() override {}
+    void on_leader_missing(const std::string&) override {}
+    void on_leader_refuses(const Error& why) override { refusal = why; }
+
+    Config config_;
+    ClusterIdentity identity_;
+    std::unique_ptr<LeaderTie> tie_;
+};
+
 class HostListTest : public ChannelFixture, public HostListener {
   protected:
     HostListTest() {
         set_up_logging("host_list_test", "warn", "text");
         HostList::Plan plan;
+        plan.build = "0.2.0 (rows 4)";
         plan.numeric_class = kNumericClass;
+        plan.numeric_classes = {"slow", "middling", kNumericClass};
         plan.model_identity = "weights and factors";
         plan.weights_identity = "weights";
         plan.awaited["node1"] = {};
+        plan.check_room = [](const std::string& host, const cluster::Join& join) -> Result<> {
+            if (join.available_bytes() >= kRoomBytes) return {};
+            return Error{Code::kResourceExhausted,
+                         host + ": no room in " + std::to_string(join.available_bytes())};
+        };
         list_ = HostList::open(loop_,
                                parse_listen_address("127.0.0.1:0").value(),
                                files().identity("leader"),
                                std::move(plan),
                                *this)
                     .value();
+        list_->set_model_digest("all bits");
     }
 
     void on_host_joined(const std::string& name) override { joined_.push_back(name); }
@@ -67,10 +108,12 @@ class HostListTest : public ChannelFixture, public HostListener {
         cluster::HostMessage message;
         cluster::Join& join = *message.mutable_join();
         join.set_version(kClusterVersion);
+        join.set_build("0.2.0 (rows 4)");
         join.set_port(1);
         join.add_numeric_classes(kNumericClass);
         join.set_model_identity("weights and factors");
         join.set_weights_identity("weights");
+        join.set_model_digest("all bits");
         join.set_boot(boot);
         return message;
     }
@@ -94,6 +137,7 @@ class HostListTest : public ChannelFixture, public HostListener {
     }
 
     static constexpr size_t kMany = HostList::kGuestsMax + 20;
+    static constexpr uint64_t kRoomBytes = 1000;
     EventLoop loop_;
     std::vector<std::string> joined_;
     std::unique_ptr<HostList> list_;
@@ -170,6 +214,33 @@ TEST_F(HostListTest, AHostThatEndsInOrderIsNoWarning) {
     EXPECT_THAT(lines, ::testing::Not(::testing::HasSubstr("has left")));
 }
 
+// Goal: a host that has no room hears it at each attempt, and the log says it once, though what is
+// available is another number each time. One that has its workers already is not asked.
+TEST_F(HostListTest, AHostWithoutRoomIsRefusedAndSaidOnce) {
+    ::testing::internal::CaptureStderr();
+    for (uint64_t available = 1; available < 4; ++available) {
+        ClusterChannel host = host_end(come());
+        cluster::HostMessage message = join_of("boot 1");
+        message.mutable_join()->set_available_bytes(available);
+        host.queue(message);
+        const cluster::LeaderMessage answer = answer_to(host);
+        EXPECT_EQ(answer.refusal().code(), static_cast<uint32_t>(Code::kResourceExhausted));
+        EXPECT_EQ(answer.refusal().message(), "node1: no room in " + std::to_string(available));
+    }
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(lines, ::testing::HasSubstr("refused: node1: no room in 1"));
+    EXPECT_EQ(std::ranges::count(lines, '\n'), 1) << lines;
+    EXPECT_TRUE(joined_.empty());
+    come_as_host();
+    cluster::HostMessage fits = join_of("boot 1");
+    fits.mutable_join()->set_available_bytes(kRoomBytes);
+    host_->queue(fits);
+    EXPECT_TRUE(answer_to(*host_).has_joined());
+    ClusterChannel again = host_end(come());
+    again.queue(join_of("boot 1"));
+    EXPECT_TRUE(answer_to(again).has_joined());
+}
+
 // "Give both the same files" is no advice where the files are the same.
 TEST_F(HostListTest, AnotherKvDtypeIsNamed) {
     set_log_level("off");
@@ -184,6 +255,100 @@ TEST_F(HostListTest, AnotherKvDtypeIsNamed) {
     other.queue(message);
     EXPECT_THAT(answer_to(other).refusal().message(),
                 ::testing::HasSubstr("give both the same files"));
+}
+
+// Goal: builds that may not understand each other never try. Method: another version of the
+// program, another format of the same version, and one from before builds were said. Oracle: both
+// ends say both versions, and what to do.
+TEST_F(HostListTest, AnotherVersionIsRefusedOnBothEnds) {
+    struct Case {
+        const char* build;
+        uint32_t version;
+        const char* shown;
+    };
+    for (const Case& other : {Case{"0.1.0 (rows 4)", kClusterVersion, "0.1.0 (rows 4)"},
+                              Case{"0.2.0 (rows 3)", kClusterVersion, "0.2.0 (rows 3)"},
+                              Case{"", 1, "unknown (hosts 1)"}}) {
+        ::testing::internal::CaptureStderr();
+        TestHost host(loop_, list_->address(), files().identity("node1"));
+        host.joining = join_of("boot 1").join();
+        host.joining.set_build(other.build);
+        host.joining.set_version(other.version);
+        host.start();
+        EXPECT_TRUE(afd::daemon::run_until(loop_, [&] { return host.refusal.has_value(); }));
+        const std::string lines = ::testing::internal::GetCapturedStderr();
+        const std::string why = std::string("host 'node1' has afdd of version ") + other.shown +
+                                ", the leader of version 0.2.0 (rows 4): install the same one on "
+                                "both";
+        EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + why));
+        ASSERT_TRUE(host.refusal.has_value());
+        EXPECT_EQ(host.refusal->message,
+                  "leader at " + list_->address().text() + " refuses this host: " + why);
+    }
+    EXPECT_THAT(joined_, ::testing::IsEmpty());
+}
+
+// Goal: whoever hears that a processor cannot run the leader's numeric class hears which one to ask
+// for. Method: hosts whose classes are some of the leader's, and one that has none of them.
+TEST_F(HostListTest, AHostWithoutTheNumericClassIsRefusedOnBothEnds) {
+    struct Case {
+        std::vector<const char*> classes;
+        const char* why;
+    };
+    const std::string cannot = "the processor of host 'node1' cannot run numeric class any";
+    for (const Case& other :
+         {Case{{"slow", "middling", "another"},
+               "; the fastest that both have is middling: start the leader with --numeric-class "
+               "middling"},
+          Case{{"slow"},
+               "; the fastest that both have is slow: start the leader with --numeric-class slow"},
+          Case{{"another"}, ", nor another of the leader's"}}) {
+        ::testing::internal::CaptureStderr();
+        TestHost host(loop_, list_->address(), files().identity("node1"));
+        host.joining = join_of("boot 1").join();
+        host.joining.clear_numeric_classes();
+        for (const char* known : other.classes) host.joining.add_numeric_classes(known);
+        host.start();
+        EXPECT_TRUE(afd::daemon::run_until(loop_, [&] { return host.refusal.has_value(); }));
+        const std::string lines = ::testing::internal::GetCapturedStderr();
+        EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + cannot + other.why));
+        ASSERT_TRUE(host.refusal.has_value());
+        EXPECT_THAT(host.refusal->message,
+                    ::testing::EndsWith(" refuses this host: " + cannot + other.why));
+    }
+    EXPECT_THAT(joined_, ::testing::IsEmpty());
+}
+
+// The identity looks at samples of each tensor.
+TEST_F(HostListTest, OtherBitsOfTheSameModelAreRefused) {
+    ::testing::internal::CaptureStderr();
+    come_as_host();
+    cluster::HostMessage message = join_of("boot 1");
+    message.mutable_join()->set_model_digest("all bits but one");
+    host_->queue(message);
+    const cluster::Refusal refusal = answer_to(*host_).refusal();
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(refusal.code(), static_cast<uint32_t>(Code::kFailedPrecondition));
+    EXPECT_EQ(refusal.message(),
+              "host 'node1' has other bits of the same model: the digest of its weights is all "
+              "bits but one, the leader's all bits; copy the leader's files to it again, "
+              "and delete weights-* of its weight_cache");
+    EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + refusal.message()));
+    EXPECT_THAT(joined_, ::testing::IsEmpty());
+}
+
+TEST_F(HostListTest, AHostTriesAgainUntilTheLeaderKnowsItsOwnBits) {
+    set_log_level("off");
+    list_->set_model_digest("");
+    come_as_host();
+    say_join();
+    const cluster::Refusal refusal = answer_to(*host_).refusal();
+    EXPECT_EQ(refusal.code(), static_cast<uint32_t>(Code::kUnavailable));
+    EXPECT_THAT(refusal.message(), ::testing::HasSubstr("the leader still reads its weights"));
+    list_->set_model_digest("all bits");
+    ClusterChannel again = host_end(come());
+    again.queue(join_of("boot 1"));
+    EXPECT_TRUE(answer_to(again).has_joined());
 }
 
 }  // namespace

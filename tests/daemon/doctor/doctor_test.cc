@@ -293,18 +293,18 @@ TEST(Doctor, CountsTheWindowsOfWorkersThatTalkOverUcx) {
     const uint64_t kept = 3 * 5 * 2 *
                           (schedule::round_up(12 * (1024 + 16 + 4), kPageBytes) +
                            schedule::round_up(12 * (512 + 16), kPageBytes));
-    const uint64_t bytes = window_bytes_here(config, layout);
+    const uint64_t bytes = window_bytes_on("", config, layout);
     EXPECT_GE(bytes, windows + kept);
     EXPECT_LE(bytes, windows + kept + 3 * 5 * 2048 + (3 + 5) * 3 * kPageBytes)
         << "words of two-phase rounds, in two places of each worker, and what its pages have left";
     config.ucx_neighbours = Neighbours::kMemory;
-    EXPECT_GE(window_bytes_here(config, layout), bytes + 3 * 5 * (uint64_t{1} << 20)) << "rings";
+    EXPECT_GE(window_bytes_on("", config, layout), bytes + 3 * 5 * (uint64_t{1} << 20)) << "rings";
     config.attention_hosts = "b";
     config.ffn_hosts = "b";
-    EXPECT_EQ(window_bytes_here(config, layout), 0u);
+    EXPECT_EQ(window_bytes_on("", config, layout), 0u);
     config.attention_hosts = config.ffn_hosts = "";
     config.transport = Transport::kSharedMemory;
-    EXPECT_EQ(window_bytes_here(config, layout), 0u);
+    EXPECT_EQ(window_bytes_on("", config, layout), 0u);
 }
 
 // Goal: an instance whose windows do not fit is refused, with what to change, before its workers
@@ -323,7 +323,7 @@ TEST(Doctor, RefusesWindowsForWhichThereIsNoRoom) {
                                                          .ffn_to_attn_token_bytes = 14336,
                                                          .num_ffn_workers = 64})
                             .value();
-    const InstanceMemory memory{.window_bytes = window_bytes_here(config, layout)};
+    const InstanceMemory memory{.window_bytes = window_bytes_on("", config, layout)};
     const Result<> room = check_room_for(memory);
     ASSERT_FALSE(room.ok()) << "a machine of terabytes?";
     EXPECT_EQ(room.error().code, Code::kResourceExhausted);

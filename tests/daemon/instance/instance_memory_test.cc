@@ -13,8 +13,10 @@
 #include "daemon/config/instance_geometry.h"
 #include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/expert_plan.h"
+#include "daemon/instance/window_memory.h"
 #include "model/decoder/serving_memory.h"
 #include "schedule/shared_memory/instance_segments.h"
+#include "schedule/shared_memory/worker_segments.h"
 #include "tests/daemon/scoped_variable.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -47,7 +49,8 @@ class InstanceMemoryTest : public ::testing::Test {
         return model::serving_memory(*files_, model().quantisation);
     }
 
-    InstanceMemory memory() {
+    // `host`: empty: this one.
+    InstanceMemory memory(const std::string& host = "", bool has_weight_cache = true) {
         const CpuPlan cpus;
         const auto geometry =
             make_geometry(model(), instance_geometry(config_, cpus, schedule::RowDtype::kBf16));
@@ -55,12 +58,13 @@ class InstanceMemoryTest : public ::testing::Test {
         layout_ = schedule::WindowLayout::compute(geometry.value()).value();
         std::optional<schedule::ExpertPlacement> placement;
         if (config_.num_ffn_workers() > 0) placement = plan_experts(config_, model()).value();
-        return memory_here(config_,
-                           {.model = model(),
-                            .files = has_weights_ ? &*files_ : nullptr,
-                            .numeric_class = ops::best_numeric_class(),
-                            .placement = placement ? &*placement : nullptr,
-                            .layout = layout_});
+        const MemorySources sources{.model = model(),
+                                    .files = has_weights_ ? &*files_ : nullptr,
+                                    .numeric_class = ops::best_numeric_class(),
+                                    .placement = placement ? &*placement : nullptr,
+                                    .layout = layout_};
+        return host.empty() ? memory_here(config_, sources)
+                            : memory_on(host, has_weight_cache, config_, sources);
     }
 
     // The MLPs of dense layers and the shared experts, which every FFN worker has.
@@ -142,6 +146,49 @@ TEST_F(InstanceMemoryTest, CountsTheWorkersOfThisHost) {
     EXPECT_EQ(no_attention.kv_bytes, 0u);
     EXPECT_THAT(no_attention.private_text(), Not(HasSubstr("attention")));
     EXPECT_THAT(no_attention.remedy(), Not(HasSubstr("attention_workers")));
+}
+
+// Goal: a host that joins is judged by what its share takes, and by its own weight cache. Oracle:
+// the parts of its workers, and with those of this host all that there are.
+TEST_F(InstanceMemoryTest, CountsTheWorkersOfAnotherHost) {
+    const InstanceMemory all = memory();
+    config_.transport = Transport::kUcx;
+    config_.attention_hosts = "b,local";
+    config_.ffn_hosts = "local,b";
+    const InstanceMemory here = memory();
+    const InstanceMemory there = memory("b");
+    EXPECT_EQ(there.num_attention_workers, 2u);
+    EXPECT_EQ(there.attention_bytes, 2 * here.attention_bytes);
+    EXPECT_EQ(there.kv_bytes, 2 * here.kv_bytes);
+    EXPECT_EQ(here.attention_bytes + there.attention_bytes, all.attention_bytes);
+    EXPECT_EQ(here.mapped_expert_bytes + there.mapped_expert_bytes,
+              all.mapped_expert_bytes + replicated_bytes());
+    EXPECT_EQ(there.window_bytes, window_bytes_on("b", config_, layout_));
+    EXPECT_GT(there.window_bytes, 0u);
+    const auto segment_bytes = [&](schedule::Role role) {
+        return schedule::WorkerSegments::total_bytes(layout_, role, schedule::Windows::kPrivate);
+    };
+    EXPECT_EQ(there.segment_bytes,
+              2 * segment_bytes(schedule::Role::kAttention) + segment_bytes(schedule::Role::kFfn));
+    EXPECT_GT(here.segment_bytes, there.segment_bytes) << "the leader has those of all";
+    const InstanceMemory without_cache = memory("b", false);
+    EXPECT_EQ(without_cache.mapped_expert_bytes, 0u);
+    EXPECT_EQ(without_cache.private_expert_bytes, there.mapped_expert_bytes);
+    EXPECT_EQ(memory("c").private_bytes(), 0u) << "it runs no worker";
+}
+
+TEST_F(InstanceMemoryTest, RefusesAHostWithoutRoom) {
+    config_.attention_hosts = "b";
+    const InstanceMemory needed = memory("b");
+    EXPECT_TRUE(check_room_on("b", needed, needed.private_bytes()).ok());
+    const Result<> refused = check_room_on("b", needed, needed.private_bytes() - 1);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+    EXPECT_THAT(refused.error().message,
+                AllOf(HasSubstr("host 'b' has no room for its workers: they need "),
+                      HasSubstr("KV caches of 3 attention workers "),
+                      HasSubstr(" MiB are available there: "),
+                      HasSubstr("lower attention_workers or kv_tokens")));
 }
 
 // Goal: who has no room is told which numbers make the sum, and what to lower.

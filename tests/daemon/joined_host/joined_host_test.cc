@@ -133,6 +133,9 @@ class JoinedHostTest : public ChannelFixture {
         return text;
     }
 
+    // In its last Join: what its workers can take of memory.
+    bool says_room() const { return says_room_; }
+
     // The cores that another instance would take last.
     std::vector<uint32_t> claimed() const {
         const CoreClaims other(afd::runtime_directory(), runtime_.path("no topology"));
@@ -207,6 +210,7 @@ class JoinedHostTest : public ChannelFixture {
         const Result<bool> next = leader_->next(message);
         if (!next.ok() || !next.value() || !message.has_join()) return false;
         host_port_ = static_cast<uint16_t>(message.join().port());
+        says_room_ = message.join().has_available_bytes();
         return true;
     }
     // The end of one of before is none of the test's: the next leader's got the seat.
@@ -237,6 +241,7 @@ class JoinedHostTest : public ChannelFixture {
     std::vector<uint32_t> cores_;  // That the host may use; two, where there are so many.
     pid_t host_pid_ = -1;
     uint16_t host_port_ = 0;
+    bool says_room_ = false;
     uint64_t instance_id_ = 0;
     uint64_t num_turns_ = 0;
     std::list<StandInEnd> stand_ins_;
@@ -257,6 +262,22 @@ TEST_F(JoinedHostTest, GivesUpACoreThatTheNextLeaderDoesNotNeed) {
     EXPECT_EQ(cores_of(1), text_of(one.attention[0]));
     end_stand_ins_of_before();
     expect_claimed(one);
+}
+
+// What its workers have is theirs already, and would be counted twice.
+TEST_F(JoinedHostTest, SaysWhatIsAvailableUnlessItHasWorkers) {
+    ASSERT_NO_FATAL_FAILURE(join(1));
+    EXPECT_TRUE(says_room());
+    ASSERT_NO_FATAL_FAILURE(join(1));
+    EXPECT_TRUE(says_room()) << "nobody has asked for one";
+    take(0);
+    static_cast<void>(cores_of(0));
+    ASSERT_NO_FATAL_FAILURE(join(1));
+    EXPECT_FALSE(says_room());
+    end_stand_ins_of_before();
+    // It joins when the worker has ended, which is to be seen first.
+    ASSERT_NO_FATAL_FAILURE(join(1));
+    EXPECT_TRUE(says_room());
 }
 
 // Three on two cores are left to the kernel.

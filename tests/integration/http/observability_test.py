@@ -15,7 +15,7 @@ import sys
 import time
 import unittest
 
-from instance import Instance
+from instance import Instance, stopped
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 PATIENCE_S = 60
@@ -27,7 +27,8 @@ class ObservabilityTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         cls.instance = cls.enterClassContext(Instance(
-            BIN, "--log-format", "json", "--log-level", "debug", "--attention-workers", "1"))
+            BIN, "--log-format", "json", "--log-level", "debug", "--attention-workers", "1",
+            "--stop-timeout-ms", "0", "--hang-timeout-ms", "0"))
 
     def metrics(self, pattern: str) -> dict[str, float]:
         """The values of series that match, by their labels but those that all have."""
@@ -46,12 +47,6 @@ class ObservabilityTest(unittest.TestCase):
                 ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 3}),
                 ("POST", "/v1/completions", {"prompt": "a", "max_tokens": 3, "stream": True})):
             self.instance.ask(method, path, body)
-        left = self.instance.connect()
-        left.request("POST", "/v1/completions", json.dumps(
-            {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16}))
-        left.getresponse().read1(10)
-        left.sock.close()
-        left.close()
         expected = {
             'handler="/v1/models",method="GET",status="2xx",code="200"': 2,
             'handler="/v1/models/{model}",method="GET",status="4xx",code="404"': 1,
@@ -60,13 +55,16 @@ class ObservabilityTest(unittest.TestCase):
             'handler="/v1/completions",method="POST",status="4xx",code="400"': 1,
             'handler="/v1/completions",method="POST",status="2xx",code="200"': 2,
             'handler="/v1/completions",method="POST",status="4xx",code="499"': 1}
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            after = self.metrics(pattern)
-            grown = {labels: after.get("afd_http_requests_total" + labels, 0)
-                     - before.get("afd_http_requests_total" + labels, 0) for labels in expected}
-            if grown == expected or time.monotonic() > deadline:
-                break
+        # So that it is not over before its client leaves.
+        with stopped(self.instance.pids_of("ffn")):
+            self.ask_and_leave()
+            deadline = time.monotonic() + PATIENCE_S
+            while True:
+                after = self.metrics(pattern)
+                grown = {labels: after.get("afd_http_requests_total" + labels, 0)
+                         - before.get("afd_http_requests_total" + labels, 0) for labels in expected}
+                if grown == expected or time.monotonic() > deadline:
+                    break
         self.assertEqual(grown, expected)
         count = 'afd_http_request_duration_seconds_counthandler="/v1/completions"'
         self.assertEqual(after[count] - before.get(count, 0), 4)
@@ -74,6 +72,14 @@ class ObservabilityTest(unittest.TestCase):
                          - before["afd_request_params_n_count"], 3)
         self.assertGreater(
             after['afd_http_request_duration_seconds_sumhandler="/v1/completions"'], 0)
+
+    def ask_and_leave(self) -> None:
+        left = self.instance.connect()
+        left.request("POST", "/v1/completions", json.dumps(
+            {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16}))
+        self.assertEqual(left.getresponse().status, 200)
+        left.sock.close()
+        left.close()
 
     def test_prefix_cache_is_counted_in_tokens(self) -> None:
         before = self.metrics("^afd_prefix_cache")

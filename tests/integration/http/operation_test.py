@@ -48,10 +48,10 @@ class OperationTest(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline)
             self.assertEqual(instance.process.wait(PATIENCE_S), 0)
 
-    def begin_stream(self, instance: Instance) -> tuple[http.client.HTTPResponse, bytes]:
+    def begin_stream(self, instance: Instance, **fields) -> tuple[http.client.HTTPResponse, bytes]:
         connection = instance.connect()
         connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True}))
+            {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True, **fields}))
         answer = connection.getresponse()
         return answer, answer.read1(10)
 
@@ -67,14 +67,24 @@ class OperationTest(unittest.TestCase):
         self.assertIn("retry-after", headers)
 
     def test_drain_that_takes_too_long_ends_streams_with_an_error(self) -> None:
-        with Instance(BIN, "--drain-timeout-ms", "1") as instance:
-            connection = instance.connect()
-            connection.request("POST", "/v1/completions", json.dumps(
-                {"prompt": PROMPT, "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 16}))
-            stream = connection.getresponse()
-            received = stream.read1(10)
-            instance.process.send_signal(signal.SIGTERM)
-            events = events_of(received + stream.read())
+        """The experts rest, so that it takes too long."""
+        with Instance(BIN, "--stop-timeout-ms", "0", "--hang-timeout-ms", "0",
+                      "--drain-timeout-ms", "1") as instance:
+            experts = instance.pids_of("ffn")
+            deadline = time.monotonic() + PATIENCE_S
+            is_running = False
+            while not is_running:
+                self.assertLess(time.monotonic(), deadline)
+                stream, received = self.begin_stream(instance, n=16)
+                with stopped(experts):
+                    # Unless the stream is quicker, and what is left of it on its way.
+                    time.sleep(0.15)
+                    is_running = instance.ctl("status")["num_running"] > 0
+                    if is_running:
+                        instance.process.send_signal(signal.SIGTERM)
+                        received += stream.read()
+                received += stream.read()
+            events = events_of(received)
             self.assertEqual(json.loads(events[-2])["error"]["type"], "server_error")
             self.assertEqual(events[-1], "[DONE]")
             self.assertEqual(instance.process.wait(PATIENCE_S), 6)

@@ -38,7 +38,7 @@ class UpgradeTest(unittest.TestCase):
     def setUp(self) -> None:
         self.instance = self.enterContext(Instance(BIN, "--stop-timeout-ms", "0",
                                                    "--hang-timeout-ms", "0",
-                                                   "--drain-timeout-ms", "1500"))
+                                                   "--drain-timeout-ms", "6000"))
 
     def tearDown(self) -> None:
         # Its process is none of this test's.
@@ -124,7 +124,10 @@ class UpgradeTest(unittest.TestCase):
             answer = connection.getresponse()
             name = answer.getheader("X-Afd-Resume")
             self.instance.ctl("upgrade")
-            self.assertIn("1 requests", self.instance.ctl("status")["upgrade"])
+            # A moment behind the answer to who asked for it.
+            deadline = time.monotonic() + START_SECONDS
+            while "1 requests" not in self.instance.ctl("status")["upgrade"]:
+                self.assertLess(time.monotonic(), deadline)
             status, _, body = self.instance.ask("GET", f"/v1/resume/{name}")
             self.assertEqual(status, 503, body)
             self.assertIn(b"still runs with the afdd before this one", body)

@@ -99,13 +99,14 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(len(pids_of(job, "afd-ffn-worker")), NUM_NODES)
         self.assertEqual(len(pids_of(job, "afd-attention-worker")), NUM_NODES)
         answers = {self.answer_of(self.generate(f"job{job}")) for _ in range(NUM_NODES)}
-        alone = subprocess.Popen([BIN / "afdd", "--demo", "--instance", "alone"],
+        name = f"alone_{os.getpid()}"
+        alone = subprocess.Popen([BIN / "afdd", "--demo", "--instance", name],
                                  env=self.slurm.environment, stderr=subprocess.DEVNULL)
         self.addCleanup(alone.wait)
         self.addCleanup(alone.terminate)
-        self.slurm.wait_for(lambda: self.status_of("alone").get("state") == "ready",
+        self.slurm.wait_for(lambda: self.status_of(name).get("state") == "ready",
                             "one host serves")
-        self.assertEqual(answers, {self.answer_of(self.generate("alone"))})
+        self.assertEqual(answers, {self.answer_of(self.generate(name))})
 
     def test_a_job_has_all_of_its_nodes(self) -> None:
         resources = self.slurm.resources_of(self.submit())

@@ -193,6 +193,17 @@ void CheckpointBuilder::fuse_experts() {
     }
 }
 
+void CheckpointBuilder::wrap(const NamePrefix& prefix) {
+    for (Tensor& tensor : tensors_) {
+        if (!prefix.kept.empty() && tensor.name.starts_with(prefix.kept)) continue;
+        tensor.name = std::string(prefix.stored) + tensor.name.substr(prefix.plain.size());
+    }
+    add("vision_tower.layers.0.fc1.weight", {6, 8});
+    config_ = {{"architectures", {"SomeForConditionalGeneration"}},
+               {"model_type", "some_vl"},
+               {"text_config", config_}};
+}
+
 namespace {
 
 // The nearest value, ties to the even code. REQUIRES: |value| <= 448.

@@ -11,6 +11,7 @@
 
 #include "model/checkpoint/config.h"
 #include "model/safetensors/safetensors_writer.h"
+#include "model/safetensors/tensor_files.h"
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/e4m3.h"
 
@@ -41,6 +42,10 @@ class CheckpointBuilder {
 
     // Replaces experts.<e>.* of every layer by experts.gate_up_proj and experts.down_proj.
     void fuse_experts();
+
+    // Makes it the text model of a model of text and images: names begin as `prefix` says, the keys
+    // are in text_config, and there is a tensor of 48 elements of another part.
+    void wrap(const NamePrefix& prefix);
 
     // Turns every projection into e4m3 with fp32 scales for its blocks of 128 x 128, or with powers
     // of two, and says so in the configuration. Those with `kept` in their names stay.

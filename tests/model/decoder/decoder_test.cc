@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/tensor_store.h"
 #include "model/decoder/local_decoder.h"
 #include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
@@ -282,6 +283,55 @@ TEST(LocalDecoder, IgnoresTensorsOfExtraPredictionLayers) {
                 HasSubstr(": 2 tensors (0.0 MiB) of layers from 3 on are ignored: "
                           "num_hidden_layers is 3, and multi-token prediction is not served"));
     EXPECT_EQ(opened(plain).unused_text(), "");
+}
+
+// Goal: the text model of a model of text and images is the same model. Oracle: it alone.
+TEST(LocalDecoder, ReadsATextModelAmongOtherParts) {
+    const test::TemporaryDirectory alone;
+    CheckpointBuilder(small_config()).write(alone.path());
+    const std::vector<int32_t> tokens = random_tokens(10, 96);
+    const auto expected = fast_logits(opened(alone), tokens);
+    for (const NamePrefix& prefix : kWrappedNames) {
+        const test::TemporaryDirectory wrapped;
+        CheckpointBuilder builder(small_config());
+        builder.wrap(prefix);
+        builder.write(wrapped.path());
+        const ModelFiles files = opened(wrapped);
+        EXPECT_EQ(fast_logits(files, tokens), expected) << prefix.stored;
+        EXPECT_EQ(files.tensors().list().size(), opened(alone).tensors().list().size());
+        EXPECT_THAT(files.unused_text(),
+                    HasSubstr(": 1 tensors (0.0 MiB) of other parts than the text model are "
+                              "ignored: only text is served"));
+    }
+}
+
+TEST(LocalDecoder, NamesAMissingTensorOfATextModelAsItIsStored) {
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder builder(small_config());
+    builder.remove("model.norm.weight");
+    builder.wrap(kWrappedNames[1]);
+    builder.write(directory.path());
+    ops::SerialParallel serial;
+    const auto decoder =
+        local_logits(opened(directory), ops::NumericClass::kPortable, {1}, 1, serial);
+    ASSERT_FALSE(decoder.ok());
+    EXPECT_THAT(decoder.error().message,
+                HasSubstr("tensor model.language_model.norm.weight [64] is missing"));
+}
+
+// Which of two heads is meant nobody says.
+TEST(LocalDecoder, RefusesATextModelWithAHeadWithinAndOneBeside) {
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder builder(small_config());
+    builder.wrap(kWrappedNames[0]);
+    builder.add("language_model.lm_head.weight", {96, 64});
+    builder.write(directory.path());
+    const auto files = ModelFiles::open(directory.path());
+    ASSERT_FALSE(files.ok());
+    EXPECT_EQ(files.error().code, Code::kDataLoss);
+    EXPECT_THAT(
+        files.error().message,
+        HasSubstr("tensor lm_head.weight is there twice, within a larger model and beside"));
 }
 
 TEST(LocalDecoder, UsesTheEmbeddingAsHeadWhereTied) {

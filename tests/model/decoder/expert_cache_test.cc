@@ -21,15 +21,10 @@
 #include <vector>
 
 #include "model/decoder/expert_weights.h"
+#include "proto/sanitizers.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"
-
-#if defined(__has_feature)
-#define AFD_HAS_FEATURE(name) __has_feature(name)
-#else
-#define AFD_HAS_FEATURE(name) 0
-#endif
 
 namespace afd::model {
 namespace {
@@ -380,8 +375,7 @@ TEST_P(ExpertCacheTest, AFullDiskMeansPrivateMemory) {
 }
 
 // Sanitizers map memory of their own, beyond any limit.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+#if !AFD_SANITIZED
 
 // Goal: a sound file that this process cannot map is left to those who can, and the reason is told.
 // Method: a limit of the address space that leaves room for small pieces of memory and not for a

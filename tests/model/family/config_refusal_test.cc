@@ -47,38 +47,42 @@ INSTANTIATE_TEST_SUITE_P(
             "int8} and, "
             "with int8 experts, \"smooth\": true or false; or {\"quant_method\": \"fp8\", "
             "\"weight_block_size\": [128, 128]}; or \"quant_method\": \"compressed-tensors\", "
-            "\"gptq\" or \"awq\" with weights in fp8 or int4; for a model that another program has "
-            "quantised in another way, run afd-quantize on the bf16 original"},
+            "\"gptq\" or \"awq\" with weights in fp8 or int4; for another one run afd-quantize on "
+            "the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "gptq"}, {"bits", 3}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: bits is 3; supported: 4; for another one run "
-                "afd-quantize on the bf16 original"},
+                "afd-quantize on the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "gptq"}, {"bits", 4}, {"dynamic", {{"+:.*gate.*", 8}}}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: dynamic is {\"+:.*gate.*\":8}; supported: none, "
-                "or exceptions that begin with -:"},
+                "or exceptions that begin with -:; for another one run afd-quantize on the "
+                "original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: version is \"gemv\"; supported: \"gemm\", "
-                "\"GEMM\""},
+                "\"GEMM\"; for another one run afd-quantize on the original model or convert this "
+                "one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "compressed-tensors"}, {"format", "int-quantized"}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: format is \"int-quantized\"; supported: "
-                "\"float-quantized\", \"pack-quantized\", \"mxfp4-pack-quantized\""},
+                "\"float-quantized\", \"pack-quantized\", \"mxfp4-pack-quantized\"; for another "
+                "one run afd-quantize on the original model or convert this one to bf16"},
         Refusal{"/compression_config",
                 {{"quant_method", "compressed-tensors"}},
                 Code::kUnimplemented,
                 "config.json: compression_config is {\"quant_method\":\"compressed-tensors\"}; "
                 "supported: the same object as quantization_config: rename the key in config.json"},
-        Refusal{"/quantization_config",
-                {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
-                Code::kUnimplemented,
-                "config.json: quantization_config: config_groups is missing; supported: an object; "
-                "for another one run afd-quantize on the bf16 original"},
+        Refusal{
+            "/quantization_config",
+            {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},
+            Code::kUnimplemented,
+            "config.json: quantization_config: config_groups is missing; supported: an object; for "
+            "another one run afd-quantize on the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "compressed-tensors"},
                  {"format", "pack-quantized"},
@@ -86,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
                   {{"group_0", {{"weights", {{"num_bits", 8}, {"group_size", 128}}}}}}}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: config_groups: weights: num_bits is 8; "
-                "supported: 4; for another one run afd-quantize on the bf16 original"},
+                "supported: 4; for another one run afd-quantize on the original model or convert "
+                "this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "compressed-tensors"},
                  {"format", "pack-quantized"},
@@ -96,35 +101,40 @@ INSTANTIATE_TEST_SUITE_P(
                 "config.json: quantization_config: transform_config is "
                 "{\"config_groups\":{\"R4\":{\"head_dim\":128,\"type\":\"hadamard\"}}}; "
                 "supported: none (activations are multiplied as they are); for another one run "
-                "afd-quantize on the bf16 original"},
+                "afd-quantize on the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: weight_block_size is missing; supported: [128, "
-                "128]; a model with other scales must be converted to bf16 first"},
+                "128]; for another one run afd-quantize on the original model or convert this one "
+                "to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}, {"weight_block_size", {64, 128}}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: weight_block_size is [64,128]; supported: [128, "
-                "128]; a model with other scales must be converted to bf16 first"},
+                "128]; for another one run afd-quantize on the original model or convert this one "
+                "to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"}, {"fmt", "e5m2"}, {"weight_block_size", {128, 128}}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: fmt is \"e5m2\"; supported: \"e4m3\", "
-                "\"float8_e4m3fn\""},
+                "\"float8_e4m3fn\"; for another one run afd-quantize on the original model or "
+                "convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "fp8"},
                  {"activation_scheme", "static"},
                  {"weight_block_size", {128, 128}}},
                 Code::kUnimplemented,
                 "config.json: quantization_config: activation_scheme is \"static\"; supported: "
-                "\"dynamic\""},
+                "\"dynamic\"; for another one run afd-quantize on the original model or convert "
+                "this one to bf16"},
         Refusal{
             "/quantization_config",
             {{"quant_method", "fp8"}, {"scale_fmt", "e8m23"}, {"weight_block_size", {128, 128}}},
             Code::kUnimplemented,
             "config.json: quantization_config: scale_fmt is \"e8m23\"; supported: \"float\", "
-            "\"ue8m0\""},
+            "\"ue8m0\"; for another one run afd-quantize on the original model or convert this one "
+            "to bf16"},
         Refusal{"/attention_bias",
                 true,
                 Code::kUnimplemented,

@@ -21,6 +21,7 @@ namespace {
 using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 json v2_lite_config() {
     json config = v3_config();
@@ -104,6 +105,49 @@ TEST(ModelConfig, ReadsEveryKeyOfV3) {
     EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
     // The softmax scale grows by 1.8739, a figure known for V3.
     EXPECT_NEAR(softmax_scale(config) * std::sqrt(192.0), 1.8739, 1e-4);
+}
+
+// The keys of the text model of a model of text and images.
+json wrapped(const json& text) {
+    return {{"architectures", {"SomeForConditionalGeneration"}},
+            {"model_type", "some_vl"},
+            {"vision_config", {{"hidden_size", 48}}},
+            {"text_config", text}};
+}
+
+TEST(ModelConfig, ReadsTheKeysOfATextModelWhereTheyAre) {
+    json text = v3_config();
+    // Its model_type alone says the family.
+    text.erase("architectures");
+    text.erase("eos_token_id");
+    json config = wrapped(text);
+    config["eos_token_id"] = {1, 7};
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+    const ModelConfig read = parsed(config);
+    EXPECT_EQ(read.model_type, "deepseek_v3");
+    EXPECT_EQ(read.hidden, 7168u);
+    EXPECT_THAT(read.eos_token_ids, ElementsAre(1, 7));
+    EXPECT_EQ(read.quantisation.experts, ops::WeightFormat::kFp8Block128);
+}
+
+TEST(ModelConfig, SaysInWhichObjectAKeyIsWrong) {
+    json config = wrapped(v3_config());
+    config["text_config"].erase("hidden_size");
+    EXPECT_THAT(refusal(config).message,
+                StartsWith("config.json: text_config: hidden_size is missing"));
+    config = wrapped(v3_config());
+    config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {64, 64}}};
+    EXPECT_THAT(refusal(config).message,
+                StartsWith("config.json: quantization_config: weight_block_size is [64,64]"));
+    config = wrapped(v3_config());
+    config["text_config"].erase("architectures");
+    config["text_config"]["model_type"] = "other_text";
+    EXPECT_THAT(refusal(config).message,
+                StartsWith("config.json: text_config: model_type is \"other_text\""));
+    // A file with layers of its own is not about a part.
+    config = v3_config();
+    config["text_config"] = {{"hidden_size", 1}};
+    EXPECT_EQ(parsed(config).hidden, 7168u);
 }
 
 TEST(ModelConfig, ReadsV2LiteWithoutLowRankQuery) {
@@ -204,6 +248,7 @@ TEST(ModelConfig, ReadsHowTheWeightsAreQuantised) {
     // Formats that no kernel has are refused like those of other programs.
     for (const json& bad : {json{{"experts", "int8"}},
                             json{{"experts", "int3"}, {"attention", "bf16"}},
+                            json{{"experts", "int4-g32-zero"}, {"attention", "bf16"}},
                             json{{"experts", "int8"}, {"attention", "int4-g32"}},
                             json{{"experts", 8}, {"attention", "bf16"}}}) {
         config["quantization_config"] = bad;
@@ -254,6 +299,29 @@ TEST(ModelConfig, ColumnsOutOfOrderMayStayInTheirGroups) {
     EXPECT_EQ(describe(parsed(config).quantisation), "bf16");
     config["quantization_config"]["static_groups"] = true;
     EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32");
+}
+
+// The types of scales are those of torch_dtype until the tensors are there.
+TEST(ModelConfig, Int4WithZeroPointsStaysInt4) {
+    json config = packed_config();
+    const auto formats = [&] { return describe(parsed(config).quantisation); };
+    json& weights = config["quantization_config"]["config_groups"]["group_0"]["weights"];
+    weights["symmetric"] = false;
+    EXPECT_EQ(formats(), "experts int4-g32-zero");
+    weights["group_size"] = 128;
+    EXPECT_EQ(formats(), "experts int4-g64-zero");
+    weights["group_size"] = 96;
+    EXPECT_EQ(formats(), "bf16");
+    config["torch_dtype"] = "float16";
+    config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}};
+    EXPECT_EQ(formats(), "experts int4-g64-fp16-zero");
+    config["quantization_config"] = {
+        {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"sym", false}};
+    EXPECT_EQ(formats(), "experts int4-g32-fp16-zero");
+    config["quantization_config"]["sym"] = true;
+    EXPECT_EQ(formats(), "experts int4-g32-fp16");
+    config["quantization_config"].update({{"sym", false}, {"desc_act", true}});
+    EXPECT_EQ(formats(), "bf16");
 }
 
 // As Kimi-K2-Thinking has it: routed experts alone are quantised.

@@ -223,7 +223,8 @@ TEST(ReleasedConfigs, GptOss) {
                       {{"quantization_config",
                         {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}}}}),
               "config.json: quantization_config: quant_method is \"gptq\"; supported: \"mxfp4\", "
-              "\"afd\"");
+              "\"afd\"; for another one run afd-quantize on the original model or convert this one "
+              "to bf16");
     // What afd-quantize --attention int8 writes.
     file = released("gpt_oss_20b");
     file["quantization_config"] = {
@@ -238,7 +239,7 @@ TEST(ReleasedConfigs, GptOss) {
                 testing::HasSubstr("supported: none, or what afd-quantize writes"));
     EXPECT_THAT(
         refused(released("mixtral_8x7b"), {{"quantization_config", {{"quant_method", "mxfp4"}}}}),
-        testing::HasSubstr("run afd-quantize on the bf16 original"));
+        testing::HasSubstr("run afd-quantize on the original model or convert this one to bf16"));
 }
 
 TEST(ReleasedConfigs, GroupedHeadsBeforeTheExpertsOfDeepSeek) {

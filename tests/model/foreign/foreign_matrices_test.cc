@@ -67,9 +67,39 @@ class GptqMatrix : public ::testing::Test {
         return store;
     }
 
+    // With the scales of the first group for all of a row, every second one negative.
+    TensorStore store_of_one_group() {
+        form_.group = 0;
+        order_.assign(kDepth, 0);
+        std::vector<float> scales(scales_.begin(), scales_.begin() + kOutputs);
+        for (uint64_t i = 1; i < kOutputs; i += 2) scales[i] = -scales[i];
+        const std::vector<TensorToWrite> tensors = {
+            {"x.qweight", StorageType::kI32, {4, 16}, std::as_bytes(std::span(words_))},
+            {"x.qzeros", StorageType::kI32, {1, 2}, std::as_bytes(std::span(zeros_).first(2))},
+            {"x.scales", StorageType::kF32, {1, 16}, std::as_bytes(std::span(scales))}};
+        EXPECT_TRUE(write_safetensors(directory_.path("model.safetensors"), tensors).ok());
+        TensorStore opened = TensorStore::open(directory_.path()).value();
+        opened.set_form(form_);
+        return opened;
+    }
+
+    // Read in that format, with the values that it is expanded to.
+    static StoredMatrix stays_int4(const TensorStore& tensors, ops::WeightFormat format) {
+        auto packed = read_matrix(tensors, "x", kOutputs, kDepth, format);
+        EXPECT_TRUE(packed.ok()) << packed.error().message;
+        const std::array<uint64_t, 2> shape = {kOutputs, kDepth};
+        const auto expanded = tensors.read_bf16("x.weight", shape).value();
+        const std::vector<float> values = packed.value().values();
+        for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], ops::to_float(expanded[i]));
+        return std::move(packed.value());
+    }
+
     const test::TemporaryDirectory directory_;
-    ForeignForm form_ = {
-        .kind = ForeignKind::kGptq, .group = 16, .is_symmetric = true, .has_zeros_less_one = true};
+    ForeignForm form_ = {.kind = ForeignKind::kGptq,
+                         .group = 16,
+                         .is_symmetric = true,
+                         .is_in_order = true,
+                         .has_zeros_less_one = true};
     std::vector<uint32_t> words_ = std::vector<uint32_t>(kDepth / 8 * kOutputs);
     std::vector<uint32_t> zeros_ = std::vector<uint32_t>(kGroups * kOutputs / 8, 0x77777777u);
     std::vector<int32_t> order_ = std::vector<int32_t>(kDepth);
@@ -97,26 +127,21 @@ TEST_F(GptqMatrix, RowsAreTheSameInPartsAndWhole) {
 // Groups of one scale for all, so that ours are a part of them; -8 is among the values, and every
 // second scale is negative.
 TEST_F(GptqMatrix, StaysInt4WithTheSameValues) {
-    form_.group = 0;
-    order_.assign(kDepth, 0);
-    std::vector<float> scales(scales_.begin(), scales_.begin() + kOutputs);
-    for (uint64_t i = 1; i < kOutputs; i += 2) scales[i] = -scales[i];
-    const std::vector<TensorToWrite> tensors = {
-        {"x.qweight", StorageType::kI32, {4, 16}, std::as_bytes(std::span(words_))},
-        {"x.qzeros", StorageType::kI32, {1, 2}, std::as_bytes(std::span(zeros_).first(2))},
-        {"x.scales", StorageType::kF32, {1, 16}, std::as_bytes(std::span(scales))}};
-    ASSERT_TRUE(write_safetensors(directory_.path("model.safetensors"), tensors).ok());
-    TensorStore opened = TensorStore::open(directory_.path()).value();
-    opened.set_form(form_);
-    const auto packed =
-        read_matrix(opened, "x", kOutputs, kDepth, ops::WeightFormat::kInt4Group32Fp16);
-    ASSERT_TRUE(packed.ok()) << packed.error().message;
-    const std::array<uint64_t, 2> shape = {kOutputs, kDepth};
-    const auto expanded = opened.read_bf16("x.weight", shape).value();
-    const std::vector<float> values = packed.value().values();
-    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], ops::to_float(expanded[i]));
-    EXPECT_FALSE(ops::values_in_range(packed.value().int4_weight())) << "no -8";
-    EXPECT_LT(packed.value().int4_weight().scale_at(1, 0), 0);
+    const TensorStore tensors = store_of_one_group();
+    const StoredMatrix packed = stays_int4(tensors, ops::WeightFormat::kInt4Group32Fp16);
+    EXPECT_FALSE(ops::values_in_range(packed.int4_weight())) << "no -8";
+    EXPECT_LT(packed.int4_weight().scale_at(1, 0), 0);
+}
+
+// Of the zeros, which are stored less one, 15 comes back as 0: a weight is up to 15 scales large.
+TEST_F(GptqMatrix, KeepsItsZeroPoints) {
+    form_.is_symmetric = false;
+    zeros_[0] = 0xf0123456u;
+    zeros_[1] = 0x789abcdeu;
+    const TensorStore tensors = store_of_one_group();
+    const StoredMatrix packed = stays_int4(tensors, ops::WeightFormat::kInt4Group32Fp16Zero);
+    EXPECT_EQ(packed.int4_weight().zero_at(7, 0), -8);
+    EXPECT_EQ(packed.int4_weight().zero_at(8, 0), 7);
 }
 
 TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {
@@ -129,7 +154,7 @@ TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {
     EXPECT_THAT(
         read_foreign_int4({store(), form_, "x.weight", kOutputs, kDepth}, 16).error().message,
         HasSubstr("tensor x.weight: has zero points that config.json rules out; set \"sym\" to "
-                  "false there, or \"symmetric\", and the weights are expanded to bf16"));
+                  "false there, or \"symmetric\", and they count"));
 }
 
 TEST_F(GptqMatrix, NamesWhatIsWrong) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/grammar/schema_program.h"
+#include "proto/sanitizers.h"
 #include "tests/model/grammar/grammar_texts.h"
 
 namespace afd::model {
@@ -75,7 +76,8 @@ TEST(SchemaNumbers, IntegersAreWithinRandomBounds) {
         const auto size = static_cast<int64_t>(1) << (random() % 40);
         return static_cast<int64_t>(random() % (2 * size)) - size;
     };
-    for (int i = 0; i < 300; ++i) {
+    constexpr int kBounds = AFD_SANITIZED ? 30 : 300;
+    for (int i = 0; i < kBounds; ++i) {
         int64_t least = draw();
         int64_t most = draw();
         if (least > most) std::swap(least, most);

@@ -9,8 +9,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -19,27 +17,12 @@
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/pre_tokenizer.h"
 #include "model/tokenizer/tokenizer.h"
+#include "tests/model/tokenizer/golden_file.h"
 
 namespace afd::model {
 namespace {
 
 using nlohmann::json;
-
-json read_json(const std::string& path) {
-    std::ifstream stream(path);
-    EXPECT_TRUE(stream) << path;
-    return json::parse(stream, nullptr, false);
-}
-
-const json& golden() {
-    static const json kGolden = [] {
-        const char* const other = std::getenv("AFD_TOKENIZER_GOLDEN");
-        json file = read_json(other != nullptr ? other : AFD_TOKENIZER_GOLDEN_DIR "/golden.json");
-        file["models"]["bytes"] = read_json(AFD_DEMO_MODEL "/tokenizer.json")["model"];
-        return file;
-    }();
-    return kGolden;
-}
 
 // FNV-1a over the little-endian bytes of 32-bit numbers, in hexadecimal.
 template <typename Numbers>
@@ -57,10 +40,7 @@ std::string hash_of(const Numbers& numbers) {
 }
 
 Tokenizer tokenizer_of(const json& family) {
-    json file = family;
-    file["model"] = golden().at("models").at(family.at("model").get<std::string>());
-    if (family.contains("model_options")) file["model"].update(family["model_options"]);
-    auto tokenizer = Tokenizer::parse(file.dump(), "", "golden.json");
+    auto tokenizer = Tokenizer::parse(tokenizer_file_of(family).dump(), "", "golden.json");
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message;
     return std::move(tokenizer).value();
 }

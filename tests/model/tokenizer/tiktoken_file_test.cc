@@ -11,45 +11,13 @@
 #include <vector>
 
 #include "model/tokenizer/tokenizer.h"
+#include "tests/model/tokenizer/tiktoken_model.h"
 
 namespace afd::model {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-std::string base64(std::string_view bytes) {
-    constexpr std::string_view kDigits =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (size_t i = 0; i < bytes.size(); i += 3) {
-        uint32_t bits = 0;
-        for (size_t j = 0; j < 3; ++j) {
-            bits = bits << 8 | (i + j < bytes.size() ? static_cast<uint8_t>(bytes[i + j]) : 0u);
-        }
-        for (size_t j = 0; j < 4; ++j) {
-            const bool is_padding = i + j > bytes.size();
-            text += is_padding ? '=' : kDigits[bits >> (18 - 6 * j) & 63];
-        }
-    }
-    return text;
-}
-
-// The 256 bytes, then `more`.
-std::vector<std::string> tokens_with(const std::vector<std::string>& more) {
-    std::vector<std::string> tokens;
-    for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-    tokens.insert(tokens.end(), more.begin(), more.end());
-    return tokens;
-}
-
-std::string file_of(const std::vector<std::string>& tokens) {
-    std::string file;
-    for (size_t i = 0; i < tokens.size(); ++i) {
-        file += base64(tokens[i]) + " " + std::to_string(i) + "\n";
-    }
-    return file;
-}
 
 Tokenizer parsed_tiktoken(const std::string& file, const std::string& config = "") {
     auto tokenizer = Tokenizer::parse_tiktoken(file, config, "tiktoken.model");
@@ -59,7 +27,7 @@ Tokenizer parsed_tiktoken(const std::string& file, const std::string& config = "
 
 TEST(TiktokenFile, HasTokensAndSpecialOnesBehindThem) {
     Tokenizer tokenizer =
-        parsed_tiktoken(file_of(tokens_with({"th", "the", " the", "\xE4\xB8\xAD"})),
+        parsed_tiktoken(tiktoken_model(tokens_with({"th", "the", " the", "\xE4\xB8\xAD"})),
                         R"({"added_tokens_decoder": {"260": {"content": "[BOS]", "special": true},
             "263": {"content": "<tool>", "special": false}},
             "add_bos_token": true, "bos_token": "[BOS]"})");
@@ -88,7 +56,7 @@ TEST(TiktokenFile, MergesTheLowestRankOfWhatPairsMake) {
         const std::vector<std::string> tokens = tokens_with(more);
         std::unordered_map<std::string, uint32_t> ranks;
         for (uint32_t i = 0; i < tokens.size(); ++i) ranks.emplace(tokens[i], i);
-        Tokenizer tokenizer = parsed_tiktoken(file_of(tokens));
+        Tokenizer tokenizer = parsed_tiktoken(tiktoken_model(tokens));
         for (int i = 0; i < 30; ++i) {
             std::string text;
             for (size_t j = 1 + random() % 30; j > 0; --j) {

@@ -53,6 +53,10 @@ inline std::vector<GqaOptions> gqa_options() {
          .shape = {.hidden = 33, .num_heads = 20, .num_kv_heads = 1, .head_dim = 12},
          .rotated = 6,
          .has_bias = true},
+        {.name = "wide heads of a group, and a window",
+         .shape = {.hidden = 40, .num_heads = 10, .num_kv_heads = 2, .head_dim = 72},
+         .rotated = 72,
+         .window = 70},
         {.name = "a window longer than a block",
          .shape = {.hidden = 64, .num_heads = 4, .num_kv_heads = 2, .head_dim = 16},
          .rotated = 16,
@@ -162,8 +166,9 @@ struct GqaMemory {
               kGqaBlocks * kAttentionBlock * s.num_kv_heads * gqa_row_bytes(kv_dtype, s.head_dim),
               std::byte{0xff}),
           value_rows(key_rows) {}
-    // In bf16, with keys in the order that the layer's class has them in a cache.
-    explicit GqaMemory(const GqaLayer& layer) : GqaMemory(layer.shape) {
+    // With keys in the order that the layer's class has them in a cache.
+    explicit GqaMemory(const GqaLayer& layer, KvDtype kv_dtype = KvDtype::kBf16)
+        : GqaMemory(layer.shape, kv_dtype) {
         key_order = best_key_order(layer.numeric_class, layer.shape);
     }
 

@@ -67,7 +67,8 @@ TEST(KvTiles, HaveTheBytesOfTheFormula) {
     const int8_t want[] = {127, 0, 0, 2, -2, 100};  // -0.5, 0.5, 1.5 and -2.5 to even.
     EXPECT_EQ(std::memcmp(q, want, sizeof want), 0);
     Bf16 back[6];
-    expand_int8_tiles(q, reinterpret_cast<std::byte*>(&scale), 6, back);
+    const auto* scales = reinterpret_cast<const std::byte*>(&scale);
+    expand_kv_rows(KvDtype::kInt8, {.values = q, .scales = scales, .count = 6}, back);
     EXPECT_EQ(to_float(back[3]), 4.0f);
     EXPECT_EQ(to_float(back[5]), 200.0f);
 }
@@ -103,16 +104,86 @@ TEST(KvTiles, ATileWithAValueThatIsNoNumberReadsAsNaN) {
     }
 }
 
+// Goal: each kernel expands rows by the formula. Method: two rows that differ, of widths that have
+// whole tiles, parts of them and what is left of a register; scales on either side of those that
+// lanes take.
 TEST_P(KvCacheOf, ItsKernelExpandsAsEveryOther) {
-    std::vector<int8_t> q(256);
-    for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<int8_t>(i);
-    for (const float scale : {0.37f, 1e-39f, 3e36f, std::numeric_limits<float>::quiet_NaN()}) {
-        for (const size_t count : {1u, 31u, 256u}) {
-            std::vector<Bf16> have(count);
-            cpu::kernels(GetParam()).expand_int8(q.data(), scale, count, have.data());
-            for (size_t i = 0; i < count; ++i) {
-                const Bf16 want = from_float(static_cast<float>(q[i]) * scale);
-                ASSERT_EQ(have[i].bits, want.bits) << scale << " " << i;
+    constexpr size_t kNumRows = 2;
+    constexpr size_t kRowBytes = 256;
+    std::vector<std::byte> q(kNumRows * kRowBytes);
+    for (size_t i = 0; i < q.size(); ++i) q[i] = static_cast<std::byte>(i * 7 + i / 256);
+    for (const float scale : {0.37f,
+                              0.0f,
+                              -0.5f,
+                              1e-39f,
+                              0x1p-126f,
+                              0x1.fffffep-127f,
+                              3e36f,
+                              0x1p127f,
+                              std::numeric_limits<float>::infinity(),
+                              std::numeric_limits<float>::quiet_NaN()}) {
+        for (const size_t count : {1u, 31u, 64u, 100u, 128u, 200u, 256u}) {
+            std::vector<float> scales(kNumRows * kRowBytes / sizeof(float));
+            for (size_t i = 0; i < scales.size(); ++i) {
+                scales[i] = i / 64 == 0 ? scale : 0.01f * static_cast<float>(i);
+            }
+            std::vector<Bf16> have(kNumRows * count);
+            cpu::kernels(GetParam())
+                .expand_int8({.values = q.data(),
+                              .scales = reinterpret_cast<const std::byte*>(scales.data()),
+                              .row_bytes = kRowBytes,
+                              .num_rows = kNumRows,
+                              .count = count,
+                              .next = q},
+                             have.data());
+            for (size_t i = 0; i < have.size(); ++i) {
+                const size_t row = i / count;
+                const size_t column = i % count;
+                const auto value = static_cast<int8_t>(q[row * kRowBytes + column]);
+                const Bf16 want =
+                    from_float(static_cast<float>(value) * scales[row * 64 + column / kKvTile]);
+                const bool is_nan = std::isnan(to_float(want));
+                ASSERT_TRUE(is_nan ? std::isnan(to_float(have[i])) : have[i] == want)
+                    << scale << " " << row << " " << column << " of " << count;
+            }
+        }
+    }
+}
+
+// Goal: keys in pairs expand to what their rows expand to. Oracle: the best class's rows, which
+// have a test of their own; of ordinary scales, and beside one that is not.
+TEST_P(KvCacheOf, ItsKernelExpandsKeyPairs) {
+    constexpr size_t kCount = 200;
+    std::vector<std::byte> values(kCount * kAttentionBlock);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::byte>(i * 7 + i / 256);
+    for (const float odd_scale : {0.25f, 0.0f, 1e-39f, std::numeric_limits<float>::quiet_NaN()}) {
+        std::vector<float> scales(num_kv_tiles(kCount) * kAttentionBlock);
+        for (size_t i = 0; i < scales.size(); ++i) scales[i] = 0.01f * static_cast<float>(i + 1);
+        scales[3] = odd_scale;
+        for (const KvDtype dtype : kQuantised) {
+            const cpu::Kernels& kernels = cpu::kernels(GetParam());
+            const cpu::QuantisedKeyPairs keys{
+                .values = values.data(),
+                .scales = reinterpret_cast<const std::byte*>(scales.data()),
+                .count = kCount,
+                .next = values};
+            std::vector<Bf16> have(values.size());
+            (dtype == KvDtype::kFp8 ? kernels.expand_fp8_pairs : kernels.expand_int8_pairs)(
+                keys, have.data());
+            for (size_t position = 0; position < kAttentionBlock; ++position) {
+                std::vector<std::byte> row(kv_tile_row_bytes(kCount));
+                for (size_t i = 0; i < kCount; ++i) row[i] = values[key_pair_place(position, i)];
+                for (size_t tile = 0; tile < num_kv_tiles(kCount); ++tile) {
+                    std::memcpy(&row[kCount + tile * sizeof(float)],
+                                &scales[tile * kAttentionBlock + position],
+                                sizeof(float));
+                }
+                std::vector<Bf16> want(kCount);
+                expand_kv_row(dtype, row.data(), kCount, want.data());
+                for (size_t i = 0; i < kCount; ++i) {
+                    ASSERT_EQ(have[key_pair_place(position, i)].bits, want[i].bits)
+                        << name_of(dtype) << " " << odd_scale << " " << position << " " << i;
+                }
             }
         }
     }
@@ -224,7 +295,7 @@ TEST_P(KvCacheOf, GroupedAttentionReadsExpandedRowsInEveryChunk) {
             const RandomMatrix x(kKvPositions, s.hidden, 7);
             const auto positions = test::positions_from(0, kKvPositions);
             threads::ThreadPool threads(2);
-            test::GqaMemory cache(s, dtype);
+            test::GqaMemory cache(layer, dtype);
             const auto have = test::gqa_forward(layer, x, positions, table, cache.view(), threads);
             test::GqaMemory plain(s);
             test::gqa_forward(layer, x, positions, table, plain.view(), threads);
@@ -240,7 +311,7 @@ TEST_P(KvCacheOf, GroupedAttentionReadsExpandedRowsInEveryChunk) {
             EXPECT_EQ(test::bits_of(std::span<const Bf16>(have.out.values)),
                       test::bits_of(std::span<const Bf16>(want.values)));
 
-            test::GqaMemory other(s, dtype);
+            test::GqaMemory other(s, dtype);  // Keys in rows.
             std::vector<uint32_t> bits;
             for (size_t t = 0; t < kKvPositions; ++t) {
                 const auto r = test::gqa_forward(layer,

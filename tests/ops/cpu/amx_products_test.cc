@@ -162,7 +162,7 @@ TEST(AmxProducts, UnpackThePieceThatComesNextMeanwhile) {
         beside_products.clear();
         bits_of_product(weight, x.input(), noting);
         const auto at = [&](size_t k) {
-            return weight.panel_data(0) + k / 32 * int4_group_bytes(32);
+            return weight.panel_data(0) + int4_groups(weight.format()).offset(k);
         };
         // A part is a group of one of four panels.
         const std::vector<BesideProducts> expected = {

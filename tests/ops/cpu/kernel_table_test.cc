@@ -57,7 +57,13 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         EXPECT_TRUE(table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows ||
                     table.kernels.unpack_int4 != nullptr);
         EXPECT_LE(table.kernels.shape.int4_rows, table.kernels.shape.int4_product_rows);
+        EXPECT_LE(table.kernels.shape.int4_zero_product_rows,
+                  table.kernels.shape.int4_product_rows);
         EXPECT_EQ(table.kernels.shape.int4_rows == 0, table.kernels.shape.int4_product_rows == 0);
+        EXPECT_EQ(table.kernels.unpack_groups == nullptr, table.kernels.group_tile == nullptr);
+        EXPECT_TRUE(table.kernels.group_tile == nullptr ||
+                    table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows);
+        EXPECT_TRUE(table.kernels.attend_spans == nullptr || table.kernels.key_pair_heads == 0);
         EXPECT_TRUE(table.kernels.w4a8_tile != nullptr && table.kernels.arrange_w4a8 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
@@ -110,7 +116,8 @@ TEST(KernelTable, UnpacksEveryMxfp4ValueOfEveryScaleExactly) {
         const size_t pair = has_pairs ? 2 : 1;
         // Element k of a group has the number k, each column a scale of its own.
         for (int first = -127; first <= 127; first += 32) {
-            alignas(64) std::array<std::byte, int4_group_bytes(16)> group{};
+            constexpr Int4Groups kGroups{.size = 32};
+            alignas(64) std::array<std::byte, kGroups.bytes(16)> group{};
             for (size_t j = 0; j < kPanelColumns; ++j) {
                 const int exponent = std::min(first + static_cast<int>(j), 127);
                 const uint16_t scale = from_float(std::ldexp(1.0f, exponent)).bits;
@@ -123,7 +130,7 @@ TEST(KernelTable, UnpacksEveryMxfp4ValueOfEveryScaleExactly) {
             }
             alignas(64) std::array<uint16_t, 16 * kPanelColumns> out{};
             table.kernels.unpack_mxfp4(
-                {.panel = group.data(), .group_size = 32, .depth = 16, .out = out.data()});
+                {.panel = group.data(), .groups = kGroups, .depth = 16, .out = out.data()});
             for (size_t k = 0; k < 16; ++k) {
                 for (size_t j = 0; j < kPanelColumns; ++j) {
                     const float value = std::ldexp(from_e2m1(static_cast<unsigned>(k)),

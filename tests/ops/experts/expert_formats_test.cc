@@ -142,6 +142,7 @@ TEST_P(ExpertFormats, MatchTheReference) {
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group32, scales}, GetParam());
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group64, scales}, GetParam());
         expect_the_reference(Int4Expert{WeightFormat::kInt4Group32Fp16, scales}, GetParam());
+        expect_the_reference(Int4Expert{WeightFormat::kInt4Group64Fp16Zero, scales}, GetParam());
     }
 }
 
@@ -181,6 +182,12 @@ TEST_P(ExpertFormats, Int4WithFp16ScalesIsRowInvariant) {
     }
 }
 
+TEST_P(ExpertFormats, Int4WithZeroPointsIsRowInvariant) {
+    expect_row_invariant(Int4Expert{WeightFormat::kInt4Group32Zero, Scales::kAny}.pack(GetParam()));
+    expect_row_invariant(
+        Int4Expert{WeightFormat::kInt4Group64Fp16Zero, Scales::kAny}.pack(GetParam()));
+}
+
 TEST_P(ExpertFormats, Mxfp4IsRowInvariant) {
     expect_row_invariant(Int4Expert{WeightFormat::kMxfp4}.pack(GetParam()));
 }
@@ -203,6 +210,8 @@ TEST(ExpertFormatsOfClasses, Avx512HasTheBitsOfAvx2) {
     EXPECT_EQ(bits(Bf16Expert{}, NumericClass::kAvx512), bits(Bf16Expert{}, NumericClass::kAvx2));
     const Int4Expert int4{WeightFormat::kInt4Group32};
     EXPECT_EQ(bits(int4, NumericClass::kAvx512), bits(int4, NumericClass::kAvx2));
+    const Int4Expert zero{WeightFormat::kInt4Group32Zero};
+    EXPECT_EQ(bits(zero, NumericClass::kAvx512), bits(zero, NumericClass::kAvx2));
     EXPECT_EQ(bits(Fp8Expert{}, NumericClass::kAvx512), bits(Fp8Expert{}, NumericClass::kAvx2));
 }
 

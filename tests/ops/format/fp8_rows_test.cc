@@ -112,20 +112,46 @@ TEST_P(Fp8Rows, AreTheNearestValuesOfTheirBlocksScale) {
 
 TEST_P(Fp8Rows, ExpandToTheRoundedProductOfValueAndScale) {
     const cpu::Kernels& kernels = cpu::kernels(GetParam());
-    std::vector<std::byte> row(fp8_row_bytes(256));
-    for (size_t i = 0; i < 256; ++i) row[i] = static_cast<std::byte>(i);
-    for (const float scale : {1.0f, 0.3f, 1e-30f, 3e38f, NAN}) {
-        const float scales[] = {scale, 2 * scale};
-        std::memcpy(&row[256], scales, sizeof(scales));
-        Row x(256);
-        kernels.expand_fp8(row.data(), 256, x.data());
-        for (size_t i = 0; i < 256; ++i) {
-            const auto value = static_cast<float>(value_of(static_cast<uint8_t>(i)));
-            const Bf16 want = from_float(value * scales[i / 128]);
-            if (std::isnan(to_float(want))) {
-                ASSERT_TRUE(std::isnan(to_float(x[i]))) << i;
-            } else {
-                ASSERT_EQ(x[i], want) << i << " times " << scale;
+    constexpr size_t kNumRows = 2;
+    std::vector<std::byte> values(kNumRows * 256);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::byte>(i * 7 + i / 256);
+    // Also on either side of those that lanes take.
+    for (const float scale : {0.0f,
+                              1.0f,
+                              0.3f,
+                              1e-30f,
+                              0x1p-117f,
+                              0x1.fffffep-118f,
+                              127.99999f,
+                              128.0f,
+                              0x1p119f,
+                              3e38f,
+                              NAN}) {
+        for (const size_t count : {1u, 31u, 100u, 128u, 200u, 256u}) {
+            std::vector<float> scales(kNumRows * 256 / sizeof(float));
+            for (size_t i = 0; i < scales.size(); ++i) {
+                scales[i] = i / 64 == 0 ? scale : 0.01f * static_cast<float>(i);
+            }
+            Row x(kNumRows * count);
+            kernels.expand_fp8({.values = values.data(),
+                                .scales = reinterpret_cast<const std::byte*>(scales.data()),
+                                .row_bytes = 256,
+                                .num_rows = kNumRows,
+                                .count = count,
+                                .next = values},
+                               x.data());
+            for (size_t i = 0; i < x.size(); ++i) {
+                const size_t row = i / count;
+                const size_t column = i % count;
+                const auto bits = static_cast<uint8_t>(values[row * 256 + column]);
+                const auto value = static_cast<float>(value_of(bits));
+                const Bf16 want = from_float(value * scales[row * 64 + column / 128]);
+                if (std::isnan(to_float(want))) {
+                    ASSERT_TRUE(std::isnan(to_float(x[i]))) << i;
+                } else {
+                    ASSERT_EQ(x[i], want)
+                        << row << " " << column << " of " << count << " times " << scale;
+                }
             }
         }
     }

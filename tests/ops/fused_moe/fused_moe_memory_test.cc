@@ -14,14 +14,9 @@
 #include "ops/fused_moe/fused_moe.h"
 #include "ops/fused_moe/plan/between_processes.h"
 #include "ops/fused_moe/plan/moe_plan.h"
+#include "proto/sanitizers.h"
 #include "tests/counted_allocations.h"
 #include "tests/ops/fused_moe/moe_compositions.h"
-
-#if defined(__has_feature)
-#define AFD_HAS_FEATURE(name) __has_feature(name)
-#else
-#define AFD_HAS_FEATURE(name) 0
-#endif
 
 namespace afd::ops {
 namespace {
@@ -85,8 +80,7 @@ TEST(MoePlan, Int8RowsOfInt4ExpertsTakeMore) {
 }
 
 // Sanitizers map memory of their own, beyond any limit.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+#if !AFD_SANITIZED
 
 // Until it is destroyed, the process can map so many bytes more.
 class MemoryLimit {

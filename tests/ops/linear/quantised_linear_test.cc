@@ -15,17 +15,13 @@
 namespace afd::ops {
 namespace {
 
+using test::kInt4Formats;
 using test::RandomFp8;
 using test::RandomInt4;
 using test::RandomInt8;
 using test::RandomMatrix;
 using test::Scales;
 AFD_FOR_EVERY_CLASS(QuantisedLinear);
-
-constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32,
-                                         WeightFormat::kInt4Group64,
-                                         WeightFormat::kInt4Group32Fp16,
-                                         WeightFormat::kInt4Group64Fp16};
 
 std::vector<Bf16> product(const LinearInput& x, const PackedLinear& weight, Parallel& parallel) {
     std::vector<Bf16> y(x.rows.num_rows * weight.num_outputs());
@@ -177,19 +173,21 @@ std::vector<Bf16> rounded(const std::vector<float>& sums) {
     return y;
 }
 
-// Oracle: in the class avx512-bf16 its bf16 products of single groups; in the others the bf16
-// product with the dequantised matrix. Bit by bit.
+// Oracle: in the class avx512-bf16, without zero points, its bf16 products of single groups; else
+// the bf16 product with the dequantised matrix. Bit by bit.
 TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
     SerialParallel serial;
     for (const WeightFormat format : kInt4Formats) {
         for (const size_t num_rows : kRowCounts) {
             for (const size_t depth : kDepths) {
                 for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+                    // With zero points short ones are as any.
+                    if (has_zero_points(format) && scales == Scales::kShort) continue;
                     const RandomInt4 w(kOutputs, depth, format, 5, scales);
                     const RandomMatrix x(num_rows, depth, 6);
                     const std::vector<Bf16> plain = w.dequantised();
                     const std::vector<Bf16> want =
-                        GetParam() == NumericClass::kAvx512Bf16
+                        GetParam() == NumericClass::kAvx512Bf16 && !has_zero_points(format)
                             ? rounded(product_by_groups(x, w))
                             : product(x.rows(),
                                       PackedLinear::pack(make_rows(plain.data(), kOutputs, depth),
@@ -355,11 +353,13 @@ TEST_P(QuantisedLinear, IsRowInvariant) {
     const RandomInt8 int8(203, 301, 8);
     const RandomInt4 int4(203, 301, WeightFormat::kInt4Group32, 9);
     const RandomInt4 int4_fp16(203, 301, WeightFormat::kInt4Group64Fp16, 10);
+    const RandomInt4 int4_zero(203, 301, WeightFormat::kInt4Group32Zero, 13);
     const RandomFp8 fp8(203, 301, 11);
     const RandomInt4 mxfp4(203, 301, WeightFormat::kMxfp4, 12);
     for (const auto& weight : {PackedLinear::pack(int8.weight(), GetParam()),
                                PackedLinear::pack(int4.weight(), GetParam()),
                                PackedLinear::pack(int4_fp16.weight(), GetParam()),
+                               PackedLinear::pack(int4_zero.weight(), GetParam()),
                                PackedLinear::pack(fp8.weight(), GetParam()),
                                PackedLinear::pack(mxfp4.weight(), GetParam())}) {
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {
@@ -376,11 +376,13 @@ TEST_P(QuantisedLinear, AViewOfTheBytesIsTheSameMatrix) {
     const RandomMatrix bf16(70, 100, 11);
     const RandomInt8 int8(70, 100, 12);
     const RandomInt4 int4(70, 100, WeightFormat::kInt4Group64, 13);
+    const RandomInt4 int4_zero(70, 100, WeightFormat::kInt4Group64Fp16Zero, 16);
     const RandomFp8 fp8(70, 100, 14);
     const RandomInt4 mxfp4(70, 100, WeightFormat::kMxfp4, 15);
     for (const auto& weight : {PackedLinear::pack(bf16.rows(), GetParam()),
                                PackedLinear::pack(int8.weight(), GetParam()),
                                PackedLinear::pack(int4.weight(), GetParam()),
+                               PackedLinear::pack(int4_zero.weight(), GetParam()),
                                PackedLinear::pack(fp8.weight(), GetParam()),
                                PackedLinear::pack(mxfp4.weight(), GetParam())}) {
         const PackedShape shape = weight.shape();

@@ -31,12 +31,21 @@ struct RandomInt8 {
     }
 };
 
+// With zero points two that have every group and type of scale between them.
+constexpr WeightFormat kInt4Formats[] = {WeightFormat::kInt4Group32,
+                                         WeightFormat::kInt4Group64,
+                                         WeightFormat::kInt4Group32Fp16,
+                                         WeightFormat::kInt4Group64Fp16,
+                                         WeightFormat::kInt4Group32Zero,
+                                         WeightFormat::kInt4Group64Fp16Zero};
+
 // Short scales have at most five significant bits, as afd-quantize writes them.
 enum class Scales { kAny, kShort };
 
 struct RandomInt4 {
     std::vector<uint8_t> values;
     std::vector<uint16_t> scale;
+    std::vector<int8_t> zero;
     size_t num_outputs;
     size_t depth;
     WeightFormat format;
@@ -68,6 +77,10 @@ struct RandomInt4 {
             const float value = engine() % 2 == 0 ? magnitude : -magnitude;
             s = is_fp16 ? fp16_from_float(value).bits : from_float(value).bits;
         }
+        if (!has_zero_points(of)) return;
+        for (size_t i = 0; i < scale.size(); ++i) {
+            zero.push_back(static_cast<int8_t>(engine() % 16 - 8));
+        }
     }
 
     size_t num_groups() const {
@@ -77,7 +90,8 @@ struct RandomInt4 {
         return {make_rows(values.data(), num_outputs, (depth + 1) / 2),
                 make_rows(scale.data(), num_outputs, num_groups()),
                 depth,
-                format};
+                format,
+                make_rows(zero.data(), zero.empty() ? 0 : num_outputs, num_groups())};
     }
 
     // [num_outputs, depth]

@@ -18,15 +18,12 @@
 namespace afd::ops {
 namespace {
 
+using test::kInt4Formats;
 using test::RandomInt4;
 using test::RandomMatrix;
 AFD_FOR_EVERY_CLASS(W4a8Linear);
 
 constexpr size_t kW4a8Outputs = 75;  // Three panels, the last one not full.
-constexpr WeightFormat kW4a8Formats[] = {WeightFormat::kInt4Group32,
-                                         WeightFormat::kInt4Group64,
-                                         WeightFormat::kInt4Group32Fp16,
-                                         WeightFormat::kInt4Group64Fp16};
 
 std::vector<float> w4a8_sums(const RandomMatrix& x,
                              const PackedLinear& weight,
@@ -63,7 +60,7 @@ std::vector<float> formula(const RandomMatrix& x, const RandomInt4& w) {
             for (size_t first = 0; first < w.depth; first += group) {
                 int products = 0;
                 for (size_t k = first; k < std::min(first + group, w.depth); ++k) {
-                    products += q[k] * w.weight().value(n, k);
+                    products += q[k] * (w.weight().value(n, k) - w.weight().zero_at(n, k));
                 }
                 sum = std::fma(w.weight().scale_at(n, first), static_cast<float>(products), sum);
             }
@@ -77,7 +74,7 @@ std::vector<float> formula(const RandomMatrix& x, const RandomInt4& w) {
 // around the tiles of every class.
 TEST_P(W4a8Linear, IsTheFormula) {
     SerialParallel serial;
-    for (const WeightFormat format : kW4a8Formats) {
+    for (const WeightFormat format : kInt4Formats) {
         for (const size_t depth : {1u, 7u, 8u, 31u, 32u, 33u, 63u, 64u, 65u, 100u, 515u}) {
             for (const size_t num_rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 13u, 40u}) {
                 const RandomInt4 w(kW4a8Outputs, depth, format, 5);
@@ -93,12 +90,23 @@ TEST_P(W4a8Linear, IsTheFormula) {
     }
 }
 
-// Sums of a group at both of their ends: 64 · 127 · -8, and 64 · 127 · 7.
+// Sums of a group at both of their ends: 64 · 127 · -8, and 64 · 127 · 7; with zero points 15
+// times.
 TEST_P(W4a8Linear, HoldsTheLargestSums) {
     SerialParallel serial;
-    for (const uint8_t byte : {uint8_t{0x88}, uint8_t{0x77}}) {
-        RandomInt4 w(kW4a8Outputs, 192, WeightFormat::kInt4Group64, 1);
-        for (uint8_t& values : w.values) values = byte;
+    struct Case {
+        WeightFormat format;
+        uint8_t byte;
+        int8_t zero;
+        float number;
+    };
+    for (const Case& c : {Case{WeightFormat::kInt4Group64, 0x88, 0, -8.0f},
+                          Case{WeightFormat::kInt4Group64, 0x77, 0, 7.0f},
+                          Case{WeightFormat::kInt4Group64Zero, 0x88, 7, -15.0f},
+                          Case{WeightFormat::kInt4Group64Zero, 0x77, -8, 15.0f}}) {
+        RandomInt4 w(kW4a8Outputs, 192, c.format, 1);
+        for (uint8_t& values : w.values) values = c.byte;
+        for (int8_t& zero : w.zero) zero = c.zero;
         RandomMatrix x(5, 192, 2);
         for (size_t i = 0; i < x.values.size(); ++i) {
             x.values[i] = from_float(i / 192 % 2 == 0 ? 127.0f : -127.0f);
@@ -106,7 +114,7 @@ TEST_P(W4a8Linear, HoldsTheLargestSums) {
         const std::vector<float> have =
             w4a8_sums(x, PackedLinear::pack(w.weight(), GetParam()), serial);
         ASSERT_EQ(have, formula(x, w));
-        const float sum = 64 * 127 * (byte == 0x88 ? -8.0f : 7.0f);
+        const float sum = 64 * 127 * c.number;
         float want = 0;
         for (size_t g = 0; g < 3; ++g) want = std::fma(w.weight().scale_at(0, 64 * g), sum, want);
         EXPECT_EQ(have[0], want);
@@ -132,7 +140,7 @@ TEST_P(W4a8Linear, ARowWithoutANumberIsNan) {
 
 TEST_P(W4a8Linear, IsRowInvariant) {
     const RandomMatrix x(32, 301, 7);
-    for (const WeightFormat format : kW4a8Formats) {
+    for (const WeightFormat format : kInt4Formats) {
         const RandomInt4 w(203, 301, format, 9);
         const PackedLinear weight = PackedLinear::pack(w.weight(), GetParam());
         test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel& parallel) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/tensor/huge_memory.h"
+#include "proto/sanitizers.h"
 
 #include <gtest/gtest.h>
 
@@ -13,12 +14,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#if defined(__has_feature)
-#define AFD_HAS_FEATURE(name) __has_feature(name)
-#else
-#define AFD_HAS_FEATURE(name) 0
-#endif
 
 namespace afd::ops {
 namespace {
@@ -88,8 +83,7 @@ TEST(HugeMemory, ThreadsShareSlabs) {
 
 // With the address sanitizer all blocks come from operator new, and the thread sanitizer keeps
 // notes of its own on memory that is written: what is resident says nothing there.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+#if !AFD_SANITIZED
 
 // Of this process.
 size_t resident_bytes() {

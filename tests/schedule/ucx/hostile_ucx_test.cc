@@ -18,6 +18,7 @@
 #include "schedule/ucx/ucx_message.h"
 #include "schedule/ucx/ucx_worker.h"
 #include "schedule/wait/adaptive_wait.h"
+#include "tests/schedule/ucx/await.h"
 #include "tests/schedule/ucx/ucx_network.h"
 
 namespace afd::schedule::stress {
@@ -75,6 +76,74 @@ class Liar : public UcxReceiver {
     std::unique_ptr<UcxWorker> worker_;
     std::shared_ptr<UcxPath> path_;
 };
+
+// A rank by hand: says what the test wants where a session has said hello.
+class HandmadeRank : public UcxReceiver {
+  public:
+    explicit HandmadeRank(UcxNetwork& network)
+        : worker_(UcxWorker::make(network.config(), true).value()) {
+        worker_->start(*this);
+        network.book().set(Role::kFfn, 0, {1, worker_->address()});
+    }
+    ~HandmadeRank() override { worker_->stop(); }
+    HandmadeRank(const HandmadeRank&) = delete;
+    HandmadeRank& operator=(const HandmadeRank&) = delete;
+
+    bool is_greeted() const {
+        const UcxWorker::Lock held = worker_->lock();
+        return path_ != nullptr;
+    }
+    // The first of lane 0, over the connection of the last hello.
+    void send(UcxKind kind, uint64_t instance_id, size_t payload_bytes) {
+        const UcxWorker::Lock held = worker_->lock();
+        auto message = std::make_unique<UcxMessage>();
+        message->header = hello_;
+        message->header.kind = kind;
+        message->header.instance_id = instance_id;
+        message->header.round = 1;
+        message->header.number = 1;
+        message->payload = std::make_unique<std::byte[]>(payload_bytes);
+        message->payload_bytes = payload_bytes;
+        worker_->send(*path_, *message);
+        sent_.push_back(std::move(message));
+    }
+
+  private:
+    void on_message(const std::shared_ptr<UcxPath>& path,
+                    const UcxHeader& header,
+                    std::span<const std::byte>) override {
+        if (header.kind != UcxKind::kHello) return;
+        worker_->adopt(*path);
+        path_ = path;
+        hello_ = header;
+    }
+    void on_tick(uint64_t) override {}
+
+    UcxHeader hello_{};
+    std::vector<std::unique_ptr<UcxMessage>> sent_;
+    std::unique_ptr<UcxWorker> worker_;
+    std::shared_ptr<UcxPath> path_;
+};
+
+// Each kind of message, with a payload that it could have.
+struct KindAndBytes {
+    UcxKind kind;
+    size_t payload_bytes;
+};
+const std::vector<KindAndBytes>& all_kinds() {
+    static const std::vector<KindAndBytes> kinds = {
+        {UcxKind::kHello, 0},
+        {UcxKind::kWelcome, 2 * small_geometry().num_micro_batches * sizeof(int32_t)},
+        {UcxKind::kDescriptor, 0},
+        {UcxKind::kResults, 0},
+        {UcxKind::kHeartbeat, sizeof(UcxBeat)},
+        {UcxKind::kRing, 0},
+        {UcxKind::kWords, 7 * sizeof(int32_t)},
+        {UcxKind::kBlock, 512},
+        {UcxKind::kProbe, 512},
+        {UcxKind::kAnswer, 0}};
+    return kinds;
+}
 
 // Counts what a neighbour is sent.
 struct WelcomeCounter final : NearReceiver {
@@ -150,11 +219,6 @@ TEST(HostileUcx, AnyBytesOfAPeerCostNobodyElse) {
     const auto returns = network.returns(0);
     const auto other_rank = network.returns(1);
     const auto honest = network.dispatch(1);
-    const uint64_t deadline_us = steady_now_us() + 60'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     await([&] { return honest->descriptor_flag(0, 0) == 0; });
     const WindowLayout& layout = network.layout();
     const size_t rows_at = layout.token_row_offset(1, 0, 0, 0);
@@ -203,11 +267,6 @@ TEST(HostileUcx, AnyBytesOfAPeerCostNobodyElse) {
 TEST(HostileUcx, ADescriptorThatItsSuccessorHasOvertakenIsDropped) {
     UcxNetwork network(small_geometry());
     const auto returns = network.returns(0);
-    const uint64_t deadline_us = steady_now_us() + 60'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     Liar session(network, 0, 1);
     UcxHeader header = session.header();
     header.kind = UcxKind::kHello;
@@ -248,11 +307,6 @@ TEST(HostileUcx, ADescriptorThatItsSuccessorHasOvertakenIsDropped) {
 TEST(HostileUcx, ADescriptorOfAnotherProcessHasNotBeenOvertaken) {
     UcxNetwork network(small_geometry());
     const auto returns = network.returns(0);
-    const uint64_t deadline_us = steady_now_us() + 60'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     // Says hello and publishes 1 and 2.
     const auto live = [&](uint64_t epoch) {
         Liar session(network, 0, epoch);
@@ -276,6 +330,86 @@ TEST(HostileUcx, ADescriptorOfAnotherProcessHasNotBeenOvertaken) {
     live(1);
     live(2);
     EXPECT_EQ(returns->end().num_bad(), 0u);
+}
+
+// Goal: two instances of which one has an address of the other's do nothing to each other: what is
+// said under another instance's number is dropped and counted, whatever it is, and ends nothing.
+// Method: a session by hand that says everything under another number, before it has said hello
+// under the right one and over the open connection. Oracle: not a byte of the window and no
+// heartbeat changes; the connection goes on, and takes the first descriptor.
+TEST(HostileUcx, ARankDropsWhatIsSaidInAnotherInstance) {
+    UcxNetwork network(small_geometry());
+    const auto returns = network.returns(0);
+    const auto window = [&] {
+        const std::byte* begin = returns->own_window();
+        return std::vector<std::byte>(begin, begin + network.layout().ffn_window.total_bytes);
+    };
+    Liar session(network, 0, 1);
+    uint64_t num_bad = 0;
+    const auto say_all_as_another = [&] {
+        for (const auto& [kind, payload_bytes] : all_kinds()) {
+            UcxHeader header = session.header();
+            header.instance_id ^= 1;
+            header.kind = kind;
+            header.round = 5;
+            header.number = 5;
+            // A hello that were heard would be newer than the one that follows.
+            if (kind == UcxKind::kHello) header.connection = 7;
+            session.send(header, payload_bytes, 3);
+            ++num_bad;
+        }
+        await([&] { return returns->end().num_bad() == num_bad; });
+    };
+    const std::vector<std::byte> before = window();
+    say_all_as_another();
+    EXPECT_FALSE(session.is_welcome());
+    UcxHeader header = session.header();
+    header.kind = UcxKind::kHello;
+    session.send(header, 0, 0);
+    await([&] { return session.is_welcome(); });
+    const HeartbeatWords& words = *returns->end().memory().peer_heartbeats[0];
+    const HeartbeatView heard = read_heartbeat(words);
+    say_all_as_another();
+    EXPECT_EQ(window(), before);
+    EXPECT_EQ(read_heartbeat(words).progress, heard.progress);
+    EXPECT_EQ(read_heartbeat(words).pid, heard.pid);
+    header.kind = UcxKind::kDescriptor;
+    header.round = 1;
+    header.number = 1;
+    session.send(header, 0, 0);
+    await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == 1; });
+    EXPECT_EQ(returns->end().num_bad(), num_bad);
+}
+
+// Goal: the same at a session's end. Oracle: no connection is open before the right welcome, what
+// the session knows of the rank stays, and the right results are taken over the same connection.
+TEST(HostileUcx, ASessionDropsWhatIsSaidInAnotherInstance) {
+    UcxNetwork network(small_geometry());
+    HandmadeRank rank(network);
+    const auto dispatch = network.dispatch(0);
+    const uint64_t own = test_identity().instance_id;
+    uint64_t num_bad = 0;
+    const auto say_all_as_another = [&] {
+        for (const auto& [kind, payload_bytes] : all_kinds()) {
+            rank.send(kind, own ^ 1, payload_bytes);
+            ++num_bad;
+        }
+        await([&] { return dispatch->end().num_bad() == num_bad; });
+    };
+    await([&] { return rank.is_greeted(); });
+    say_all_as_another();
+    EXPECT_FALSE(dispatch->links()[0].is_open);
+    EXPECT_NE(dispatch->descriptor_flag(0, 0), 0) << "nobody has said what stands there";
+    rank.send(UcxKind::kWelcome, own, 2 * small_geometry().num_micro_batches * sizeof(int32_t));
+    await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
+    dispatch->publish(0, 0, 0, ids, 1);
+    say_all_as_another();
+    EXPECT_EQ(dispatch->acknowledged(0, 0, Order::kAcquire), 0);
+    EXPECT_TRUE(dispatch->links()[0].is_open);
+    rank.send(UcxKind::kResults, own, 0);
+    await([&] { return dispatch->acknowledged(0, 0, Order::kAcquire) == 1; });
+    EXPECT_EQ(dispatch->end().num_bad(), num_bad);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@
 #include "schedule/near/near_socket.h"
 #include "schedule/ucx/ucx_address.h"
 #include "tests/schedule/protocol/protocol_threads.h"
+#include "tests/schedule/ucx/await.h"
 #include "tests/schedule/ucx/ucx_network.h"
 
 // How often anybody in this program waited for a connection: UCX finds this one and not the
@@ -92,11 +93,6 @@ TEST(UcxTransport, TakesNobodyButTheProcessThatHasThePlace) {
     const auto returns = network.returns(0);
     const auto other_rank = network.returns(1);
     const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     const auto old = network.dispatch(0);
     await([&] { return old->descriptor_flag(0, 0) == 0; });
     old->publish(0, 0, 0, ids, 7);
@@ -181,11 +177,6 @@ TEST(UcxTransport, SendsAgainWhatABrokenConnectionLost) {
     std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
     ids[0] = 1;
     const std::vector<std::byte> row(512, std::byte{5});
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
     for (int32_t round = 1; round <= 20; ++round) {
         dispatch->put_row(0, 0, 0, 0, row);
@@ -215,11 +206,6 @@ TEST(UcxTransport, DropsResultsThatComeOnceMore) {
     const auto other_rank = network.returns(1);
     const auto dispatch = network.dispatch(0);
     const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), kMaskedId);
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     const auto publish = [&](int32_t round) {
         dispatch->publish(0, 0, 0, ids, round);
         await([&] { return returns->descriptor_flags().at(0, Order::kAcquire) == round; });
@@ -258,11 +244,6 @@ TEST(UcxTransport, LeavesNoIdsOfTheRoundBefore) {
     const auto returns = network.returns(0);
     const auto other_rank = network.returns(1);
     const auto dispatch = network.dispatch(0);
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
     const size_t num_slots = small_geometry().slots_per_micro_batch();
     std::vector<int32_t> found(num_slots);
@@ -287,11 +268,6 @@ TEST(UcxTransport, FencesOffARankThatAnswersLate) {
     UcxNetwork network(small_geometry());
     const std::unique_ptr<UcxReturn> ranks[] = {network.returns(0), network.returns(1)};
     const auto dispatch = network.dispatch(0);
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     const auto flag_at = [&](uint32_t rank) {
         return ranks[rank]->descriptor_flags().at(0, Order::kAcquire);
     };
@@ -352,11 +328,6 @@ TEST(UcxTransport, FencesOffARankThatAnswersLate) {
 // nothing there before the rank has said what stands there and has let go of it.
 TEST(UcxTransport, BeginsWithoutARankThatIsLost) {
     UcxNetwork network(small_geometry());
-    const uint64_t deadline_us = steady_now_us() + 30'000'000;
-    const auto await = [&](auto&& holds) {
-        while (!holds() && steady_now_us() < deadline_us) std::this_thread::yield();
-        ASSERT_TRUE(holds());
-    };
     const auto other = network.returns(1);
     const auto dispatch = network.dispatch(0);
     DispatchLane lane(*dispatch, small_geometry(), 0);

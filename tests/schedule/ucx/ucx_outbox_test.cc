@@ -9,11 +9,7 @@
 #include <span>
 #include <vector>
 
-#if defined(__has_feature)
-#define AFD_HAS_FEATURE(name) __has_feature(name)
-#else
-#define AFD_HAS_FEATURE(name) 0
-#endif
+#include "proto/sanitizers.h"
 
 namespace afd::schedule {
 namespace {
@@ -107,8 +103,7 @@ TEST(UcxOutbox, LeavesWhatIsOnItsWayAlone) {
 }
 
 // The sanitizers' allocators end the process instead.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !AFD_HAS_FEATURE(address_sanitizer) && !AFD_HAS_FEATURE(thread_sanitizer)
+#if !AFD_SANITIZED
 
 TEST(UcxOutbox, WithoutMemoryIsAnError) {
     constexpr size_t kMoreThanAnAddressSpace = size_t{1} << 60;

@@ -4,8 +4,8 @@
 //     npm install --prefix DIR tokenizers@0.23.2
 //     NODE_PATH=DIR/node_modules node make_golden.js --out golden.json
 //
-// --texts N and --seed S make other ones, of any number; --ids keeps ids and texts, not their
-// hashes, which shows where two programs differ.
+// --texts N, --lists N (of ids) and --seed S make other ones, of any number; --ids keeps ids and
+// texts, not their hashes, which shows where two programs differ. compare_library does it all.
 'use strict';
 const fs = require('fs');
 const path = require('path');
@@ -48,13 +48,14 @@ async function goldenOf(family, model, texts, idLists, isFull) {
 
 async function main() {
   const count = Number(option('--texts', 220));
+  const numLists = Number(option('--lists', Math.ceil(count / 4)));
   const seed = Number(option('--seed', 1));
   const isFull = process.argv.includes('--ids');
   const demo = JSON.parse(fs.readFileSync(
       path.join(__dirname, '../../../../demo_model/tokenizer.json'), 'utf8'));
   const golden = {models: models(demo), texts: makeTexts(count, seed), id_lists: {}, families: {}};
   for (const [name, model] of Object.entries(golden.models)) {
-    golden.id_lists[name] = makeIds(Math.ceil(count / 4), Object.keys(model.vocab).length + 8, seed);
+    golden.id_lists[name] = makeIds(numLists, Object.keys(model.vocab).length + 8, seed);
   }
   const only = option('--family', '');
   for (const [name, family] of Object.entries(families)) {
