@@ -8,7 +8,7 @@ import tempfile
 
 # Of 198.18.0.0/15, which is for tests and routed by nobody (RFC 2544).
 NEAR, FAR = "198.19.255.1", "198.19.255.2"
-PATIENCE_S = 10
+PATIENCE_S = 60
 HOLD = pathlib.Path(__file__).with_name("hold.bpf.c")
 
 
@@ -118,9 +118,10 @@ class Wire(Link):
         if self.link.stdout.closed:
             return ""
         self.link.terminate()
-        last_line = self.link.communicate(timeout=PATIENCE_S)[0]
-        self.take_down()
-        return last_line
+        try:
+            return self.link.communicate(timeout=PATIENCE_S)[0]
+        finally:
+            self.take_down()
 
     def __exit__(self, *unused: object) -> None:
         self.end()

@@ -125,7 +125,7 @@ def main() -> int:
                         arguments.lengths),
                     range(arguments.requests)))
             status = daemon.stop()
-        except RuntimeError as error:
+        except Exception as error:
             daemon.stop()
             daemon.log.seek(0)
             print(f"{error}\n{daemon.log.read()}")

@@ -4,10 +4,12 @@
 Oracle: the tokens and log-probabilities of the undisturbed instance, to the bit, in what runs
 meanwhile; and what afdd says of itself.
 """
+import concurrent.futures
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -83,20 +85,30 @@ def generate(client):
     return done.token_ids, done.logprobs
 
 
-def test_other_workers_and_another_afdd_under_a_stream(client):
+def generate_until(is_over, instance, expected):
+    with afd.Client(instance, timeout=PATIENCE) as client:
+        while not is_over.is_set():
+            assert generate(client) == expected
+
+
+def test_other_workers_and_another_afdd_under_requests(client):
     expected = generate(client)
     before = client.status()
-    with afd.Client(before["instance"], timeout=PATIENCE) as other:
-        stream = other.stream("Once upon a time", max_tokens=200, seed=5, ignore_eos=True,
-                              return_token_ids=True, return_logprobs=True)
-        chunks = [next(stream)]
-        said = []
-        resized = client.resize(ffn_workers=2, on_progress=said.append)
-        chunks += stream
+    is_over = threading.Event()
+    said = []
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(generate_until, is_over, before["instance"], expected)
+                for _ in range(3)]
+        try:
+            wait_for("requests", lambda: client.status()["num_running"] > 0)
+            resized = client.resize(ffn_workers=2, on_progress=said.append)
+        finally:
+            is_over.set()
+        for run in runs:
+            run.result()
     assert (resized["attention_workers"], resized["ffn_workers"]) == (1, 2)
+    assert resized["num_replays"] > 0
     assert said and all(isinstance(each, str) for each in said)
-    assert [id_ for chunk in chunks for id_ in chunk.token_ids] == expected[0]
-    assert [each for chunk in chunks for each in chunk.logprobs] == expected[1]
     assert len(client.status()["workers"]) == 3
 
     upgraded = client.upgrade(on_progress=said.append)

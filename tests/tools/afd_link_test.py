@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "network"))
 
-from wire import FAR, Wire  # noqa: E402
+from wire import FAR, PATIENCE_S, Wire  # noqa: E402
 
 AFD_LINK = "afd-link"
 PORT = 7000
@@ -35,6 +35,8 @@ while True:
 
 class EchoWire(Wire):
     """With an echo at its far end."""
+
+    num_late = 0  # Answers that were taken for lost.
 
     @staticmethod
     @contextlib.contextmanager
@@ -60,7 +62,7 @@ class EchoWire(Wire):
         self.socket.sendto(number + bytes(num_bytes - 8), (FAR, PORT))
         try:
             while self.socket.recv(65536)[:8] != number:
-                pass
+                self.num_late += 1
         except TimeoutError:
             return None
         return time.monotonic() - began
@@ -81,12 +83,13 @@ class AfdLinkTest(unittest.TestCase):
         answered = [each for each in times if each is not None]
         self.assertTrue(0 < len(answered) < 60, f"{len(answered)} of 60 answered")
         self.assertGreaterEqual(min(answered), 2 * 0.003)
-        self.assertGreaterEqual(num_lost, 60 - len(answered))
+        self.assertGreaterEqual(num_lost + wire.num_late, 60 - len(answered))
         self.assertGreaterEqual(num_frames, 60 + len(answered))
         self.assertEqual(num_overtaken, 0)
 
     def test_rate(self) -> None:
         with EchoWire.made("--mbit", "1") as wire:
+            wire.socket.settimeout(PATIENCE_S)  # Nothing is lost.
             times = [wire.round_trip(1250) for _ in range(5)]
             num_frames, num_lost, _ = wire.counts()
         self.assertEqual(num_lost, 0)
@@ -96,6 +99,7 @@ class AfdLinkTest(unittest.TestCase):
 
     def test_jitter(self) -> None:
         with EchoWire.made("--jitter-us", "20000") as wire:
+            wire.socket.settimeout(PATIENCE_S)
             for number in range(100):
                 wire.socket.sendto(bytes([number]), (FAR, PORT))
             found = [wire.socket.recv(1)[0] for _ in range(100)]
@@ -111,7 +115,7 @@ class AfdLinkTest(unittest.TestCase):
         wire.command = ["sh", "-c", 'exec "$0" "$@" 2>&1', *wire.command]
         with wire:
             wire.take_down()
-            said = wire.link.communicate(timeout=20)[0]
+            said = wire.link.communicate(timeout=PATIENCE_S)[0]
         self.assertEqual(wire.link.returncode, 1)
         self.assertIn(f"afd-link: the device {wire.far_device} is gone, and the wire with it", said)
 
@@ -127,7 +131,7 @@ class AfdLinkTest(unittest.TestCase):
                 (["lo", "b"], 1, "cannot make the TAP devices lo and b; that takes root")):
             with self.subTest(arguments=arguments):
                 done = subprocess.run([AFD_LINK, *arguments], capture_output=True, text=True,
-                                      check=False, timeout=10)
+                                      check=False, timeout=PATIENCE_S)
                 self.assertEqual(done.returncode, exit_status, done.stderr)
                 self.assertIn(said, done.stderr)
 

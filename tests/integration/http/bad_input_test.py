@@ -19,7 +19,7 @@ import time
 import unittest
 
 from chat_model import make_chat_model
-from instance import Instance
+from instance import Instance, stopped
 
 BIN = pathlib.Path(sys.argv.pop(1)) if len(sys.argv) > 1 else pathlib.Path("build/release/bin")
 PATIENCE_S = 60
@@ -219,7 +219,8 @@ class BadInputTest(unittest.TestCase):
         directory = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="afd-chat-"))
         make_chat_model(pathlib.Path(directory))
         cls.instance = cls.enterClassContext(Instance(
-            BIN, "--model", directory, "--input-timeout-ms", "300"))
+            BIN, "--model", directory, "--input-timeout-ms", "300", "--stop-timeout-ms", "0",
+            "--hang-timeout-ms", "0"))
         cls.pids = cls.pids_of()
 
     @classmethod
@@ -320,8 +321,9 @@ class BadInputTest(unittest.TestCase):
                 self.expect_error(wire.answer(), 408, "request_timeout")
 
     def test_body_that_is_too_large_is_refused_on_the_way(self) -> None:
-        """Also in chunks, where nothing announces it; what comes behind is not read."""
-        with Wire(self.instance) as wire:
+        """Also in chunks, where nothing announces it; what comes behind is not read. Here it may
+        come slowly."""
+        with Instance(BIN) as instance, Wire(instance) as wire:
             wire.send(chunked(b"") + 100 * (b"10000\r\n" + b" " * 0x10000 + b"\r\n"))
             self.expect_error(wire.answer(), 413, "body_too_large")
             self.assertTrue(wire.is_over())
@@ -338,15 +340,25 @@ class BadInputTest(unittest.TestCase):
                 wire.send(half)
                 wire.socket.shutdown(socket.SHUT_WR)
                 self.assertTrue(wire.is_over())
-        with Wire(self.instance) as wire:
-            wire.send(post(b'{"prompt":"a","max_tokens":900,"ignore_eos":true,"stream":true}'))
-            wire.more()
-            wire.socket.shutdown(socket.SHUT_WR)
-            while not wire.is_over():
-                pass
+
+    def test_half_closed_stream_ends(self) -> None:
+        """Before its end, to which nothing comes while the experts rest."""
+        experts = self.instance.pids_of("ffn")
         deadline = time.monotonic() + PATIENCE_S
-        while self.instance.ctl("status").get("num_running", 0) > 0:
-            self.assertLess(time.monotonic(), deadline)
+        has_run = False
+        while not has_run:
+            with Wire(self.instance) as wire:
+                wire.send(post(b'{"prompt":"a","max_tokens":900,"ignore_eos":true,"stream":true}'))
+                wire.more()
+                with stopped(experts):
+                    has_run = self.instance.ctl("status").get("num_running", 0) > 0
+                    wire.socket.shutdown(socket.SHUT_WR)
+                    while self.instance.ctl("status").get("num_running", 0) > 0:
+                        self.assertLess(time.monotonic(), deadline)
+                        time.sleep(0.02)
+                    while not wire.is_over():
+                        pass
+            self.assertLess(time.monotonic(), deadline, "all were whole before")
 
     def test_pipelined_requests_are_answered_in_their_order(self) -> None:
         with Wire(self.instance) as wire:

@@ -40,7 +40,8 @@ class Browser:
 
     def __enter__(self) -> "Browser":
         with contextlib.ExitStack() as stack:
-            self.home = stack.enter_context(tempfile.TemporaryDirectory(prefix="afd-chromium-"))
+            self.home = stack.enter_context(tempfile.TemporaryDirectory(
+                prefix="afd-chromium-", ignore_cleanup_errors=True))  # Its children may go on.
             self.log = stack.enter_context(open(pathlib.Path(self.home) / "log", "wb"))
             its_input, self.to = os.pipe()
             self.back, its_output = os.pipe()
@@ -68,7 +69,7 @@ class Browser:
     def stop(self) -> None:
         os.close(self.to)  # Which ends it.
         try:
-            self.process.wait(timeout=10)
+            self.process.wait(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

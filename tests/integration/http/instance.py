@@ -49,14 +49,20 @@ class Instance:
     def __exit__(self, kind, value, trace) -> None:
         if self.process.poll() is None:
             self.process.terminate()
+        end = "ended with code"
         try:
             self.process.wait(timeout=START_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        if kind is not None:
-            print(self.said())
+            self.process.wait()
+            end = f"did not end within {START_SECONDS} s of SIGTERM, and so with code"
+        said = self.said()
         self.log.close()
         self.runtime.cleanup()
+        if kind is not None:
+            print(said)
+        elif self.process.returncode < 0:
+            raise RuntimeError(f"afdd {end} {self.process.returncode}:\n{said}")
 
     @property
     def url(self) -> str:
@@ -85,6 +91,18 @@ class Instance:
         return [worker["pid"] for worker in self.ctl("status")["workers"]
                 if worker["role"] == role]
 
+    def wait_for_others_than(self, role: str, killed: list[int]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while {0, *killed} & set(self.pids_of(role)):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nobody replaces {killed}:\n{self.said()}")
+            time.sleep(0.02)
+
+    def num_replays(self) -> float:
+        text = self.ask("GET", "/metrics")[2].decode()
+        return sum(float(line.split()[-1]) for line in text.splitlines()
+                   if line.startswith("afd_replays_total"))
+
     def ctl(self, *arguments: str) -> dict:
         done = subprocess.run([self.bin / "afdctl", "--json", "--instance", self.name, *arguments],
                               env=self.environment, capture_output=True, text=True, check=False)
@@ -102,6 +120,8 @@ def stopped(pids: list[int]):
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
+        # A step that has just come back from them may be a request's last.
+        time.sleep(0.15)
         yield
     finally:
         for pid in pids:

@@ -180,7 +180,8 @@ class LimitsTest(unittest.TestCase):
             self.wait_for(lambda one: one.get("num_queued", 0) == 0)
             connection.sock.close()
             connection.close()
-        # tearDown: nothing is reserved any more.
+            # Although it cannot end by itself.
+            self.wait_for(lambda one: self.kv_tokens_used(one) == 0)
 
     def test_slow_reader_stalls_only_itself(self) -> None:
         """More than the kernel's buffers hold: 16 streams of 900 tokens with their alternatives."""

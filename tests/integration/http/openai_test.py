@@ -16,7 +16,7 @@ import tempfile
 import time
 
 from chat_model import make_chat_model
-from clients_required import is_missing, is_unreachable
+from clients_required import is_missing
 from instance import Instance
 
 SOURCE = pathlib.Path(__file__).parent / "openai"
@@ -41,8 +41,7 @@ def install(work: pathlib.Path) -> str:
     for attempt in range(NUM_ATTEMPTS):
         if attempt > 0:
             time.sleep(PAUSE_S)
-        why = fetch(work)
-        if not why or not is_unreachable(why):
+        if not (why := fetch(work)):
             break
     return why
 

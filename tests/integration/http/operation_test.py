@@ -77,8 +77,7 @@ class OperationTest(unittest.TestCase):
                 self.assertLess(time.monotonic(), deadline)
                 stream, received = self.begin_stream(instance, n=16)
                 with stopped(experts):
-                    # Unless the stream is quicker, and what is left of it on its way.
-                    time.sleep(0.15)
+                    # Unless the stream is quicker.
                     is_running = instance.ctl("status")["num_running"] > 0
                     if is_running:
                         instance.process.send_signal(signal.SIGTERM)

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 
 from browser import Browser, find_chromium
 from clients_required import is_missing
@@ -45,18 +46,17 @@ class PageTest(unittest.TestCase):
     def send(self) -> None:
         self.browser.evaluate("document.getElementById('send').click()")
 
-    def send_in_steps(self, has_seen: str) -> None:
-        """And waits until the page has seen so much of the answer. The experts rest again and again
-        meanwhile: they are quicker than a page that is read now and then."""
+    def send_in_steps(self, has_seen: str, then: Callable[[], None] = lambda: None) -> None:
+        """And waits until the page has seen so much of the answer; then() while the experts rest.
+        They do so again and again: they are quicker than a page that is read now and then."""
         experts = self.instance.pids_of("ffn")
         deadline = time.monotonic() + START_SECONDS
         with stopped(experts):
             self.send()
         while True:
             with stopped(experts):
-                time.sleep(0.05)
                 if self.browser.evaluate(has_seen):
-                    return
+                    return then()
             self.assertLess(time.monotonic(), deadline, has_seen)
             time.sleep(0.002)
 
@@ -82,13 +82,15 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.browser.problems, [])
 
     def test_stop_ends_the_request(self) -> None:
+        def stop() -> None:
+            self.assertFalse(self.browser.evaluate("document.getElementById('stop').disabled"))
+            self.browser.evaluate("document.getElementById('stop').click()")
+            self.answer()
+            self.browser.wait_for("(async () => parse(await (await fetch('/metrics')).text())"
+                                  ".afd_num_requests_running === 0)()")
+
         self.fill(max_tokens=900)
-        self.send()
-        self.browser.wait_for("document.getElementById('answer').childNodes.length > 3")
-        self.browser.evaluate("document.getElementById('stop').click()")
-        self.answer()
-        self.browser.wait_for("(async () => parse(await (await fetch('/metrics')).text())"
-                              ".afd_num_requests_running === 0)()")
+        self.send_in_steps("document.getElementById('answer').childNodes.length > 3", stop)
         self.assertEqual(self.browser.problems, [])
 
     def test_refusal_is_shown_with_the_words_of_the_api(self) -> None:

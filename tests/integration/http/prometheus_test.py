@@ -100,9 +100,11 @@ class PrometheusTest(unittest.TestCase):
         # A quantile needs buckets that fit together.
         self.wait_for("histogram_quantile(0.5, afd_time_to_first_token_seconds_bucket)",
                       lambda value: value > 0)
-        self.wait_until(lambda: self.ask("targets")["activeTargets"][0]["lastError"] == "")
+        self.wait_until(
+            lambda: (self.wait_until(lambda: self.ask("targets"))["activeTargets"][0]["lastError"]
+                     == ""))
         # It asks for OpenMetrics, in which a counter's family is named without its end.
-        kinds = self.ask("metadata")
+        kinds = self.wait_until(lambda: self.ask("metadata"))
         self.assertEqual(kinds["afd_generation_tokens"][0]["type"], "counter")
         self.assertEqual(kinds["afd_time_to_first_token_seconds"][0]["type"], "histogram")
 

@@ -8,6 +8,7 @@ Goal: who streams sees a pause and nothing else. Method: streams that are in fli
 while afdctl resizes up and down. Oracle: the undisturbed stream of the same request.
 """
 
+import concurrent.futures
 import json
 import pathlib
 import sys
@@ -45,24 +46,23 @@ class ResizeTest(unittest.TestCase):
                 status, _, body = self.instance.ask("POST", "/v1/completions", LONG)
                 bodies.append(body if status == 200 else b"status %d" % status)
 
-        clients = [threading.Thread(target=stream) for _ in range(NUM_CLIENTS)]
-        for client in clients:
-            client.start()
         num_moved = 0
-        try:
-            for attention, ffn in ((1, 2), (3, 1), (2, 1)):
-                resized = self.instance.ctl("resize", "--attention", str(attention),
-                                            "--ffn", str(ffn))
-                self.assertEqual(resized["attention_workers"], attention)
-                self.assertEqual(resized["ffn_workers"], ffn)
-                num_moved += resized["num_replays"]
-                self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
-                self.assertEqual(self.instance.ask("GET", "/health")[0], 200)
-                self.assertEqual(len(self.instance.ctl("status")["workers"]), attention + ffn)
-        finally:
-            is_ending.set()
+        with concurrent.futures.ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            clients = [pool.submit(stream) for _ in range(NUM_CLIENTS)]
+            try:
+                for attention, ffn in ((1, 2), (3, 1), (2, 1)):
+                    resized = self.instance.ctl("resize", "--attention", str(attention),
+                                                "--ffn", str(ffn))
+                    self.assertEqual(resized["attention_workers"], attention)
+                    self.assertEqual(resized["ffn_workers"], ffn)
+                    num_moved += resized["num_replays"]
+                    self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
+                    self.assertEqual(self.instance.ask("GET", "/health")[0], 200)
+                    self.assertEqual(len(self.instance.ctl("status")["workers"]), attention + ffn)
+            finally:
+                is_ending.set()
             for client in clients:
-                client.join()
+                client.result()
         self.assertGreater(num_moved, 0)
         for body in bodies:
             self.assertEqual(parts_of(body), undisturbed)

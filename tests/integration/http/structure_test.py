@@ -16,7 +16,6 @@ import pathlib
 import signal
 import sys
 import tempfile
-import time
 import unittest
 
 from chat_model import make_chat_model
@@ -143,7 +142,7 @@ class StructureTest(unittest.TestCase):
         self.expect_valid(expected, schema)
         for _ in range(5):
             workers = self.instance.pids_of("attention")
-            replays = self.replays()
+            num_replays = self.instance.num_replays()
             connection = self.instance.connect()
             connection.request("POST", "/v1/completions", json.dumps({"stream": True, **wish}))
             answer = connection.getresponse()
@@ -156,22 +155,11 @@ class StructureTest(unittest.TestCase):
                              expected["token_ids"])
             self.assertEqual("".join(chunk["text"] for chunk in chunks), expected["text"])
             self.assertEqual(chunks[-1]["finish_reason"], "stop")
-            if self.replays() > replays:
+            if self.instance.num_replays() > num_replays:
                 return
             # It was whole before they were killed.
-            self.wait_for_others_than(workers)
+            self.instance.wait_for_others_than("attention", workers)
         self.fail("no stream was replayed")
-
-    def wait_for_others_than(self, killed: list[int]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while {0, *killed} & set(self.instance.pids_of("attention")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-
-    def replays(self) -> float:
-        text = self.instance.ask("GET", "/metrics")[2].decode()
-        return sum(float(line.split()[-1]) for line in text.splitlines()
-                   if line.startswith("afd_replays_total"))
 
     def test_what_else_ends_or_changes_a_text(self) -> None:
         schema = SCHEMAS["nested"]

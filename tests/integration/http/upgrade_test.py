@@ -9,6 +9,7 @@ Method: streams over connections that are kept alive, one after the other on eac
 upgrades again and again. Oracle: the undisturbed stream of the same request.
 """
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 
 from instance import START_SECONDS, Instance, events_of, stopped
 
@@ -51,6 +53,17 @@ class UpgradeTest(unittest.TestCase):
             time.sleep(0.02)
         self.assertFalse(os.path.exists(f"/proc/{pid}"))
 
+    def wait_until(self, what: str, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, f"{what}: {self.instance.said()}")
+            time.sleep(0.02)
+
+    def upgrade_said(self) -> str:
+        """What the status says of the old one, which has not ended."""
+        self.assertIsNone(self.instance.process.poll(), self.instance.said())
+        return self.instance.ctl("status")["upgrade"]
+
     def test_connections_go_on_and_streams_are_whole(self) -> None:
         undisturbed = parts_of(self.instance.ask("POST", "/v1/completions", LONG)[2])
         is_ending = threading.Event()
@@ -73,24 +86,23 @@ class UpgradeTest(unittest.TestCase):
                     return
             connection.close()
 
-        clients = [threading.Thread(target=stream) for _ in range(NUM_CLIENTS)]
-        for client in clients:
-            client.start()
         pids = {self.instance.ctl("status")["pid"]}
-        try:
-            for _ in range(NUM_UPGRADES):
-                upgraded = self.instance.ctl("upgrade")
-                self.assertEqual(upgraded["state"], "upgraded")
-                self.assertIn(upgraded["old_pid"], pids)
-                self.assertNotIn(upgraded["pid"], pids)
-                pids.add(upgraded["pid"])
-                self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
-                while self.instance.ctl("status")["upgrade"]:
-                    time.sleep(0.02)
-        finally:
-            is_ending.set()
+        with concurrent.futures.ThreadPoolExecutor(NUM_CLIENTS) as pool:
+            clients = [pool.submit(stream) for _ in range(NUM_CLIENTS)]
+            try:
+                for _ in range(NUM_UPGRADES):
+                    upgraded = self.instance.ctl("upgrade")
+                    self.assertEqual(upgraded["state"], "upgraded")
+                    self.assertIn(upgraded["old_pid"], pids)
+                    self.assertNotIn(upgraded["pid"], pids)
+                    pids.add(upgraded["pid"])
+                    self.assertEqual(self.instance.ask("GET", "/ready")[0], 200)
+                    self.wait_until("the old one ends",
+                                    lambda: not self.instance.ctl("status")["upgrade"])
+            finally:
+                is_ending.set()
             for client in clients:
-                client.join()
+                client.result()
         self.assertEqual(num_connections, [], "connections that were closed")
         self.assertGreater(len(bodies), NUM_CLIENTS)
         for body in bodies:
@@ -104,13 +116,12 @@ class UpgradeTest(unittest.TestCase):
             deaf.sendall(("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                           "Connection: close\r\nContent-Type: application/json\r\n"
                           f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
-            while self.instance.ctl("status")["num_finished"] < 16:
-                time.sleep(0.02)
+            self.wait_until("all is generated",
+                            lambda: self.instance.ctl("status")["num_finished"] >= 16)
             self.instance.ctl("upgrade")
             # That of afdctl leaves at once.
-            while "0 requests and 1 connections" not in self.instance.ctl("status")["upgrade"]:
-                self.assertIsNone(self.instance.process.poll(), "it has been read after all")
-                time.sleep(0.02)
+            self.wait_until("the deaf one is left",
+                            lambda: "0 requests and 1 connections" in self.upgrade_said())
             self.instance.process.wait(timeout=START_SECONDS)
             self.assertIn("whose last answer nobody reads", self.instance.said())
 
@@ -125,15 +136,12 @@ class UpgradeTest(unittest.TestCase):
             name = answer.getheader("X-Afd-Resume")
             self.instance.ctl("upgrade")
             # A moment behind the answer to who asked for it.
-            deadline = time.monotonic() + START_SECONDS
-            while "1 requests" not in self.instance.ctl("status")["upgrade"]:
-                self.assertLess(time.monotonic(), deadline)
+            self.wait_until("the stream is left", lambda: "1 requests" in self.upgrade_said())
             status, _, body = self.instance.ask("GET", f"/v1/resume/{name}")
             self.assertEqual(status, 503, body)
             self.assertIn(b"still runs with the afdd before this one", body)
         whole = answer.read()
-        while self.instance.ctl("status")["upgrade"]:
-            time.sleep(0.02)
+        self.wait_until("the old one ends", lambda: not self.instance.ctl("status")["upgrade"])
         status, _, again = self.instance.ask("GET", f"/v1/resume/{name}")
         self.assertEqual(status, 200)
         self.assertEqual(events_of(again), events_of(whole))

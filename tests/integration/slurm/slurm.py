@@ -67,20 +67,37 @@ class Slurm:
             stderr=subprocess.DEVNULL))
 
     def __enter__(self) -> "Slurm":
+        # A port may have been taken since.
+        for _ in range(3):
+            self._begin()
+            try:
+                # It is an error, at first, that nobody answers.
+                self.wait_for(self._is_idle, "all nodes are idle")
+                return self
+            except ChildProcessError as error:
+                found = error
+                self._end()
+        raise found
+
+    def _begin(self) -> None:
         self._write_config()
         self._start("slurmctld", "-D", "-f", str(self.config))
         for i in range(self.num_nodes):
             self._start("slurmd", "-D", "-N", f"n{i + 1}", "-f", str(self.config))
-        # It is an error, at first, that nobody answers.
-        self.wait_for(lambda: self.call("sinfo", "-h", "-t", "idle", "-o", "%D", may_fail=True)
-                      .strip() == str(self.num_nodes), "all nodes are idle")
-        return self
 
-    def __exit__(self, kind, value, trace) -> None:
+    def _is_idle(self) -> bool:
+        found = self.call("sinfo", "-h", "-t", "idle", "-o", "%D", may_fail=True)
+        return found.strip() == str(self.num_nodes)
+
+    def _end(self) -> None:
         # slurmctld last: a slurmd says there what became of its jobs.
-        for daemon in reversed(self.daemons):
+        while self.daemons:
+            daemon = self.daemons.pop()
             daemon.terminate()
             daemon.wait(timeout=PATIENCE_S)
+
+    def __exit__(self, kind, value, trace) -> None:
+        self._end()
         self.home.cleanup()
 
     def call(self, *command: str, may_fail: bool = False) -> str:
@@ -108,9 +125,12 @@ class Slurm:
         return "\n".join(f"--- {file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
 
     def wait_for(self, holds, what: str) -> None:
+        """Raises ChildProcessError: a daemon has ended."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if holds():
                 return
+            if any(daemon.poll() is not None for daemon in self.daemons):
+                raise ChildProcessError(f"a daemon ended before {what}\n{self.logs()}")
             time.sleep(0.1)
         raise RuntimeError(f"waited in vain until {what}\n{self.logs()}")
