@@ -17,7 +17,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TEST_F(Resize, ATermMeanwhileFinishesWhatWasAcceptedAndEnds) {
-    programs_.set_hook("sleep 2");
+    hook_.hold();
     BackgroundGeneration generation(instance_, long_request(900));
     generation.wait_for_tokens(5);
     auto outcome = resize_beside(2, 2);
@@ -32,12 +32,15 @@ TEST_F(Resize, ATermMeanwhileFinishesWhatWasAcceptedAndEnds) {
 }
 
 TEST_F(Resize, ATermWhileRequestsStandStillFinishesThem) {
-    programs_.set_hook("sleep 2");
+    hook_.hold();
     auto outcome = resize_beside(2, 2, {"--stop-first"});
     wait_for_step("workers start");
     BackgroundGeneration generation(instance_, long_request(900));
     wait_for_queued();
     instance_.signal(SIGTERM);
+    instance_.wait_for("it drains",
+                       [](const client::Status& status) { return status.state() == "draining"; });
+    hook_.let_go();
     const auto found = generation.finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found.value().token_ids.size(), 900U);
@@ -48,12 +51,16 @@ TEST_F(Resize, ATermWhileRequestsStandStillFinishesThem) {
 
 // Who drains and goes on running has what it asked for, with the workers that it asked for.
 TEST_F(Resize, ADrainMeanwhileEndsAndSoDoesTheResize) {
-    programs_.set_hook("sleep 1");
+    hook_.hold();
     BackgroundGeneration generation(instance_, long_request(900));
     generation.wait_for_tokens(5);
     auto outcome = resize_beside(2, 2);
     wait_for_step("workers start");
-    const Outcome drained = instance_.afdctl({"drain"});
+    auto drain = std::async(std::launch::async, [this] { return instance_.afdctl({"drain"}); });
+    instance_.wait_for("it drains",
+                       [](const client::Status& status) { return status.state() == "draining"; });
+    hook_.let_go();
+    const Outcome drained = drain.get();
     EXPECT_EQ(drained.exit_status, 0) << drained.output;
     EXPECT_TRUE(generation.finish().ok());
     expect_resized(outcome.get(), 2, 2);
@@ -64,7 +71,7 @@ TEST_F(Resize, ADrainMeanwhileEndsAndSoDoesTheResize) {
 
 // Nothing waits for a worker that will not be there.
 TEST_F(Resize, ASecondTermEndsItAtOnce) {
-    programs_.set_hook("sleep 20");
+    hook_.hold();
     auto outcome = resize_beside(2, 2, {"--stop-first"});
     wait_for_step("workers start");
     BackgroundGeneration generation(instance_, long_request(900));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Resize: an instance whose numbers of workers a test changes (daemon/afdd/resizer.h), and programs
-// in the place of its workers.
+// Resize: an instance whose numbers of workers a test changes (daemon/afdd/resizer.h), with a hook
+// before its workers.
 //
 // Method: the real programs under a load that has requests in flight at every moment, short ones,
 // long prompts and two phases. Oracle: the replies of the undisturbed instance, token ids and log
@@ -12,40 +12,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <string>
 #include <vector>
 
 #include "tests/faults/fault_requests.h"
+#include "tests/faults/hook.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
-
-// Programs in the place of the workers, that do what `hook` says before they become them.
-class Programs {
-  public:
-    Programs() {
-        for (const std::string name : {"afd-attention-worker", "afd-ffn-worker"}) {
-            const std::string file = directory_ + "/" + name;
-            std::ofstream(file) << "#!/bin/sh\n. " << directory_ << "/hook\nexec " << program(name)
-                                << " \"$@\"\n";
-            std::filesystem::permissions(file, std::filesystem::perms(0700));
-        }
-        set_hook("");
-    }
-    // Shell; "$*" has the flags of the worker.
-    void set_hook(const std::string& text) {
-        std::ofstream(directory_ + "/hook.new") << text << "\n";
-        std::filesystem::rename(directory_ + "/hook.new", directory_ + "/hook");
-    }
-    std::string environment() const { return "export AFD_WORKER_DIRECTORY=" + directory_; }
-
-  private:
-    const std::string directory_ = make_directory();
-};
 
 inline std::vector<std::string> resize_flags(const std::string& router,
                                              const std::string& start_attempts) {
@@ -65,11 +41,19 @@ inline std::vector<std::string> resize_flags(const std::string& router,
             "1"};
 }
 
+// Shell before afdd: its workers do what the hook says before they begin.
+inline std::string with_hook(const Hook& hook) {
+    for (const std::string name : {"afd-attention-worker", "afd-ffn-worker"}) {
+        hook.install(name, program(name));
+    }
+    return "export AFD_WORKER_DIRECTORY=" + hook.directory();
+}
+
 class Resize : public testing::Test {
   protected:
     explicit Resize(const std::string& router = "attention",
                     const std::string& start_attempts = "2")
-        : instance_(resize_flags(router, start_attempts), programs_.environment()) {
+        : instance_(resize_flags(router, start_attempts), with_hook(hook_)) {
         instance_.wait_ready();
         expected_ = run_all_at_once(instance_, requests_);
     }
@@ -116,7 +100,7 @@ class Resize : public testing::Test {
         expect_same_bits(expected_, run_all_at_once(instance_, requests_), "behind the resizes");
     }
 
-    Programs programs_;
+    const Hook hook_;
     Instance instance_;
     const std::vector<client::Generate> requests_ = fault_requests();
     std::vector<Reply> expected_;

@@ -55,7 +55,7 @@ TEST_F(Resize, WhatCannotBeIsRefusedAndChangesNothing) {
 }
 
 TEST_F(Resize, OneAtATimeAndNobodyDrainsAWorkerMeanwhile) {
-    programs_.set_hook("sleep 2");
+    hook_.hold();
     auto first = resize_beside(2, 1);
     wait_for_step("to 2 attention and 1 ffn workers: workers start");
     const Outcome second = resize(1, 2);
@@ -72,8 +72,9 @@ TEST_F(Resize, OneAtATimeAndNobodyDrainsAWorkerMeanwhile) {
                 HasSubstr("resize    to 2 attention and 1 ffn"));
     EXPECT_EQ(instance_.status().state(), "ready") << "the old ones serve";
     expect_undisturbed_replies();
+    hook_.let_go();
     expect_resized(first.get(), 2, 1);
-    programs_.set_hook("");
+    hook_.set("");
     EXPECT_EQ(instance_.afdctl({"restart-worker", "--worker", "ffn0"}).exit_status, 0);
     EXPECT_EQ(instance_.stop(), 0);
 }
@@ -83,7 +84,7 @@ TEST_F(Resize, WorkersThatCannotStartLeaveTheOldOnesServing) {
     load.wait_for_replies(3);
     const std::vector<pid_t> before = pids();
     const std::vector<std::string> segments = instance_.segments();
-    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
+    hook_.set("case \"$*\" in *'--index 1'*) exit 9;; esac");
     const Outcome outcome = resize(2, 2);
     EXPECT_EQ(outcome.exit_status, 1);
     EXPECT_THAT(outcome.output, HasSubstr("the new workers cannot start: "));
@@ -92,7 +93,7 @@ TEST_F(Resize, WorkersThatCannotStartLeaveTheOldOnesServing) {
     EXPECT_EQ(pids(), before);
     EXPECT_EQ(instance_.segments(), segments);
     load.wait_for_replies(6);
-    programs_.set_hook("");
+    hook_.set("");
     expect_resized(resize(2, 2), 2, 2);
     load.finish();
     EXPECT_EQ(instance_.status().num_failed(), 0U);
@@ -104,7 +105,7 @@ TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
     SteadyLoad load(instance_, requests_, expected_);
     load.wait_for_replies(3);
     const std::vector<std::string> segments = instance_.segments();
-    programs_.set_hook("case \"$*\" in *'--index 1'*) exit 9;; esac");
+    hook_.set("case \"$*\" in *'--index 1'*) exit 9;; esac");
     const Outcome outcome = resize(2, 2, {"--stop-first"});
     EXPECT_EQ(outcome.exit_status, 1);
     EXPECT_THAT(outcome.output, HasSubstr("exited with status 9"));
@@ -117,7 +118,7 @@ TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
     load.finish();
     EXPECT_EQ(instance_.status().num_failed(), 0U);
     // Both ways again: what went back is as good as new.
-    programs_.set_hook("");
+    hook_.set("");
     expect_resized(resize(2, 2, {"--stop-first"}), 2, 2);
     expect_resized(resize(1, 1), 1, 1);
     expect_undisturbed_replies();
@@ -129,14 +130,14 @@ TEST_F(Resize, WithStopFirstWorkersThatCannotStartGiveWayToTheOldOnes) {
 // Method: a SIGHUP while the new workers of a resize cannot start. Oracle: how the old ones are
 // started again.
 TEST(ResizeOfAnInstance, KeepsTheLogLevelOfAReload) {
-    Programs programs;
+    const Hook hook;
     const std::string file = make_directory() + "/afd.toml";
     std::ofstream(file) << "log_level = \"info\"\n";
     std::vector<std::string> flags = resize_flags("attention", "2");
     flags.insert(flags.end(), {"--config", file});
-    Instance instance(flags, programs.environment());
+    Instance instance(flags, with_hook(hook));
     instance.wait_ready();
-    programs.set_hook("case \"$*\" in *'--index 1'*) sleep 2; exit 9;; esac");
+    hook.hold("case \"$*\" in *'--index 1'*) exit 9;; esac");
     client::Client client = instance.connect();
     client::Resize asked;
     asked.set_attention_workers(2);
@@ -151,6 +152,7 @@ TEST(ResizeOfAnInstance, KeepsTheLogLevelOfAReload) {
     instance.wait_for("the log level is another", [&](const client::Status& /*status*/) {
         return instance.log().find("log_level is debug") != std::string::npos;
     });
+    hook.let_go();
     EXPECT_FALSE(outcome.get());
     instance.wait_ready();
     for (const char* role : {"attention", "ffn"}) {

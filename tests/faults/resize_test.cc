@@ -129,7 +129,7 @@ TEST_F(ResizeWithKills, AtRandomMomentsOfItChangeNoBit) {
 TEST_F(Resize, ItsClientMayGoAndAResumableRequestIsFoundAgain) {
     const auto expected = instance_.connect().generate(long_request(900));
     ASSERT_TRUE(expected.ok()) << expected.error().message;
-    programs_.set_hook("sleep 1");
+    hook_.hold();
     {
         client::Request asked;
         asked.set_request_id(1);
@@ -159,6 +159,7 @@ TEST_F(Resize, ItsClientMayGoAndAResumableRequestIsFoundAgain) {
         }
     }
     ASSERT_FALSE(id.empty());
+    hook_.let_go();
     instance_.wait_for("the resize has ended", [](const client::Status& status) {
         return status.resize().empty() && status.workers_size() == 3;
     });

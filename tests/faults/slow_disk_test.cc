@@ -89,7 +89,7 @@ TEST_F(SlowDisk, ThatIsTooSlowForARestartLeavesTheRestServing) {
                        "--ffn-workers",
                        "1",
                        "--start-timeout-ms",
-                       "500",
+                       "5000",
                        "--start-attempts",
                        "2",
                        "--restart-first-ms",
@@ -106,7 +106,7 @@ TEST_F(SlowDisk, ThatIsTooSlowForARestartLeavesTheRestServing) {
     send_signal(instance.worker_pids("attention").at(1), SIGKILL);
     instance.wait_for("it is said", [](const client::Status& status) {
         return status.state() == "degraded" &&
-               status.reason().find("start_timeout_ms = 500") != std::string::npos;
+               status.reason().find("start_timeout_ms = 5000") != std::string::npos;
     });
     load.wait_for_replies(6);
     set_rate(0);

@@ -23,7 +23,7 @@ class UpgradeThatFails : public Upgrade {
     // Soon given up; a worker may stand still.
     UpgradeThatFails()
         : Upgrade({"--start-timeout-ms",
-                   "6000",
+                   "20000",
                    "--start-attempts",
                    "2",
                    "--stop-timeout-ms",
@@ -65,7 +65,7 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
     } wrong[] = {
         {"exit 9", "it ended (exited with status 9); the log may have the reason"},
         {"kill -KILL $$", "it ended (killed by signal 9 (Killed))"},
-        {"sleep 60", "it has given no sign of life for start_timeout_ms = 6000"},
+        {"sleep 60", "it has given no sign of life for start_timeout_ms = 20000"},
         {"set -- \"${@/demo_model/nowhere}\"", "/nowhere"},
         {"set -- \"$1\" other \"${@:3}\"", "an upgrade keeps the name"},
         {"export AFD_WORKER_DIRECTORY=/nowhere", "cannot start '/nowhere/afd-"},
@@ -77,7 +77,7 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
          "it ended (exited with status 2); the log may have the reason"},
     };
     for (const auto& [hook, message] : wrong) {
-        installed_.set_hook(hook);
+        installed_.hook.set(hook);
         const Outcome outcome = upgrade();
         EXPECT_EQ(outcome.exit_status, 1) << hook;
         EXPECT_THAT(outcome.output, HasSubstr("the new afdd cannot serve: "));
@@ -89,7 +89,7 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
     expect_serves_on();
     EXPECT_THAT(instance_.log(),
                 HasSubstr("afdd[" + std::to_string(instance_.pid()) + "]: upgrade: '"));
-    installed_.set_hook("");
+    installed_.hook.set("");
     ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
     EXPECT_EQ(instance_.stop(), 0);
     EXPECT_THAT(instance_.segments(), IsEmpty());
@@ -102,13 +102,13 @@ TEST_F(UpgradeThatFails, WhatIsNoProgramIsNotStarted) {
     EXPECT_EQ(outcome.exit_status, 1);
     EXPECT_THAT(
         outcome.output,
-        HasSubstr("cannot start '" + installed_.file() + "': it is no program and no script"));
+        HasSubstr("cannot start '" + installed_.file + "': it is no program and no script"));
     expect_serves_on();
     EXPECT_EQ(instance_.stop(), 0);
 }
 
 TEST_F(UpgradeThatFails, OneAtATimeAndNoneBesideAResizeOrADrain) {
-    installed_.set_hook("sleep 2");
+    installed_.hook.hold();
     auto first = upgrade_beside();
     starting_pid();
     const Outcome second = upgrade();
@@ -117,6 +117,7 @@ TEST_F(UpgradeThatFails, OneAtATimeAndNoneBesideAResizeOrADrain) {
     const Outcome resize = instance_.afdctl({"resize", "--ffn", "2"});
     EXPECT_EQ(resize.exit_status, 1);
     EXPECT_THAT(resize.output, HasSubstr("an upgrade is under way: pid "));
+    installed_.hook.let_go();
     ASSERT_NO_FATAL_FAILURE(expect_upgraded(first.get()));
     EXPECT_EQ(instance_.afdctl({"drain"}).exit_status, 0);
     const Outcome drained = upgrade();
@@ -126,7 +127,7 @@ TEST_F(UpgradeThatFails, OneAtATimeAndNoneBesideAResizeOrADrain) {
 }
 
 TEST_F(UpgradeThatFails, ATermBeforeTheNewOneServesEndsBoth) {
-    installed_.set_hook("sleep 30");
+    installed_.hook.hold();
     auto upgrade = upgrade_beside();
     const pid_t pid = starting_pid();
     instance_.signal(SIGTERM);
@@ -179,10 +180,11 @@ TEST_F(UpgradeThatFails, TheDeathOfTheOldOneCostsItsRequestsAndNoOther) {
 
 // A new one that was on its way serves what is left of the place: lock, sockets and name.
 TEST_F(UpgradeThatFails, TheDeathOfTheOldOneBeforeTheNewOneServesLeavesThePlaceToIt) {
-    installed_.set_hook("sleep 2");
+    installed_.hook.hold();
     auto upgrade = upgrade_beside();
     const pid_t new_pid = starting_pid();
     instance_.signal(SIGKILL);
+    installed_.hook.let_go();
     EXPECT_NE(upgrade.get().exit_status, 0);
     EXPECT_EQ(instance_.wait_exit(), 128 + SIGKILL);
     instance_.follow(new_pid);

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -19,38 +18,27 @@
 #include <vector>
 
 #include "tests/faults/fault_requests.h"
+#include "tests/faults/hook.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
 
 namespace afd::test {
 
-// A file that becomes afdd after what `hook` says.
-class InstalledAfdd {
-  public:
-    InstalledAfdd() {
-        std::ofstream(file()) << "#!/bin/bash\n. " << directory_ << "/hook\nexec -a " << file()
-                              << " " << program("afdd") << " \"$@\"\n";
-        std::filesystem::permissions(file(), std::filesystem::perms(0700));
-        set_hook("");
-    }
-    // Bash; "$@" are the flags of afdd.
-    void set_hook(const std::string& text) const {
-        std::ofstream(directory_ + "/hook.new") << text << "\n";
-        std::filesystem::rename(directory_ + "/hook.new", directory_ + "/hook");
-    }
+// A file that becomes afdd after what the hook says.
+struct InstalledAfdd {
     // By what is no afdd.
-    void replace(const std::string& bytes) const { std::ofstream(file()) << bytes; }
-    std::string file() const { return directory_ + "/afdd"; }
+    void replace(const std::string& bytes) const { std::ofstream(file) << bytes; }
 
-  private:
-    const std::string directory_ = make_directory();
+    const Hook hook;
+    const std::string file =
+        hook.install("afdd", "-a " + hook.directory() + "/afdd " + program("afdd"));
 };
 
 class Upgrade : public testing::Test {
   protected:
     explicit Upgrade(std::vector<std::string> flags = {})
-        : instance_(with_defaults(std::move(flags)), "exec " + installed_.file() + " \"$@\"; :") {
+        : instance_(with_defaults(std::move(flags)), "exec " + installed_.file + " \"$@\"; :") {
         Instance::adopt_orphans();
         instance_.wait_ready();
         expected_ = run_all_at_once(instance_, requests_);

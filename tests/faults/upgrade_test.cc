@@ -75,7 +75,7 @@ TEST_F(Upgrade, AgainAndAgainUnderLoadChangesNoBit) {
     Footprint first{};
     for (int i = 0; i < 6; ++i) {
         // Those of a new file, which it reads as it starts.
-        installed_.set_hook("export AFD_LOG_LEVEL=" + std::string(i % 2 == 0 ? "debug" : "info"));
+        installed_.hook.set("export AFD_LOG_LEVEL=" + std::string(i % 2 == 0 ? "debug" : "info"));
         ASSERT_NO_FATAL_FAILURE(expect_upgraded(upgrade()));
         load.wait_for_replies(6);
         if (i == 1) first = footprint_of(instance_.pid());
@@ -198,13 +198,15 @@ TEST_F(UpgradeWithAHalt, ARequestWhoseClientIsGoneIsResumedWithTheNewOneWhenItHa
         client::Request request;
         request.set_request_id(1);
         *request.mutable_generate() = wish;
+        send_signal(ffn_, SIGSTOP);
         ASSERT_TRUE(connection.send(request).ok());
         while (id.empty() && !HasFailure()) {
             for (const client::Response& response : next_responses(connection)) {
                 if (response.has_accepted()) id = response.accepted().resume_id();
             }
         }
-        send_signal(ffn_, SIGSTOP);
+        instance_.wait_for("it runs",
+                           [](const client::Status& status) { return status.num_running() == 1; });
     }
     ASSERT_EQ(upgrade().exit_status, 0);
     const pid_t new_pid = serving_pid();
@@ -249,9 +251,9 @@ class UpgradeOfDoors : public testing::Test {
   protected:
     UpgradeOfDoors() {
         Instance::adopt_orphans();
-        installed_.set_hook("export AFD_HTTP=127.0.0.1:0");
+        installed_.hook.set("export AFD_HTTP=127.0.0.1:0");
         instance_ =
-            std::make_unique<Instance>(patient_pair(), "exec " + installed_.file() + " \"$@\"; :");
+            std::make_unique<Instance>(patient_pair(), "exec " + installed_.file + " \"$@\"; :");
         instance_->wait_ready();
         old_address_ = http_address("127.0.0.1");
         sockets_ = instance_->runtime_directory() + "/afd/";
@@ -270,7 +272,7 @@ class UpgradeOfDoors : public testing::Test {
 
     // Returns the new one's pid; 0: it failed.
     pid_t upgrade() const {
-        installed_.set_hook("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets_ + "other.sock");
+        installed_.hook.set("export AFD_HTTP=127.0.0.2:0 AFD_SOCKET=" + sockets_ + "other.sock");
         const Outcome outcome = instance_->afdctl({"upgrade"});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
         const size_t said = outcome.output.rfind("pid ", outcome.output.find(" serves now"));

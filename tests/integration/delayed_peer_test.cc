@@ -170,7 +170,7 @@ TEST_F(CorruptedHeader, IsMendedForTheSuccessorAndCostsNothing) {
 
 class CorruptedHeaderForEver : public CorruptedHeader {
   protected:
-    CorruptedHeaderForEver() : CorruptedHeader("1000") {}
+    CorruptedHeaderForEver() : CorruptedHeader("5000") {}
 };
 
 // Goal: a worker's successor believes no header: it names the segment and the field, a request that

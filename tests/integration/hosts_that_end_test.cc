@@ -79,6 +79,34 @@ class HostsThatEnd : public testing::Test {
     void expect_both(const client::Generation& expected) const {
         for (const auto& each : running_) expect(expected, each->finish());
     }
+    // Kills the leader amid a request that is to be resumed.
+    Result<client::Generation> generate_and_end_leader(client::Resume& resume) const {
+        client::Generate request = long_request(kLongTokens);
+        request.set_resumable_ms(60'000);
+        const pid_t ffn = host_->worker_pids().at(0);
+        bool has_ended = false;
+        Result<client::Generation> found = Error{Code::kInternal, "not sent"};
+        for (int attempt = 0; attempt < kAttemptsToBeInTime && !has_ended; ++attempt) {
+            uint32_t num_tokens = 0;
+            found = leader_->connect().generate(
+                request,
+                [&](const client::Chunk& chunk) {
+                    const bool is_first = num_tokens < 20 && num_tokens + chunk.num_tokens() >= 20;
+                    num_tokens += chunk.num_tokens();
+                    if (!is_first) return true;
+                    send_signal(ffn, SIGSTOP);
+                    has_ended = run_on(*leader_, 1);
+                    if (has_ended) leader_->signal(SIGKILL);
+                    send_signal(ffn, SIGCONT);
+                    return true;
+                },
+                nullptr,
+                client::Client::kGenerateTimeout,
+                [&](const client::Accepted& accepted) { resume.set_id(accepted.resume_id()); });
+        }
+        EXPECT_TRUE(has_ended) << "it was always over before";
+        return found;
+    }
     void kill_host() const {
         host_->signal(SIGKILL);
         EXPECT_EQ(host_->wait_exit(), 128 + SIGKILL);
@@ -95,22 +123,11 @@ class HostsThatEnd : public testing::Test {
 
 // The host outlives its leader, and serves the next one.
 TEST_F(HostsThatEnd, TheLeadersEndIsAnErrorAndTheNextOneGivesTheSameBits) {
-    const std::vector<std::string> flags = {"--ffn-hosts", "b"};
+    const std::vector<std::string> flags = {"--ffn-hosts", "b", "--stop-timeout-ms", "0"};
     start(flags);
     const client::Generation expected = undisturbed();
-    client::Generate request = long_request(kLongTokens);
-    request.set_resumable_ms(60'000);
     client::Resume resume;
-    uint64_t num_chunks = 0;
-    const auto broken = leader_->connect().generate(
-        request,
-        [&](const client::Chunk&) {
-            if (++num_chunks == 20) leader_->signal(SIGKILL);
-            return true;
-        },
-        nullptr,
-        client::Client::kGenerateTimeout,
-        [&](const client::Accepted& accepted) { resume.set_id(accepted.resume_id()); });
+    const auto broken = generate_and_end_leader(resume);
     leader_->wait_exit();
     ASSERT_FALSE(broken.ok());
     EXPECT_EQ(broken.error().code, Code::kUnavailable);
@@ -147,7 +164,7 @@ TEST_F(HostsThatEnd, TheOnlyAttentionHostIsAwaitedUntilTheDeadline) {
     ASSERT_TRUE(leader_->connect().generate(long_request(40)).ok());
     const pid_t ffn = leader_->worker_pids("ffn").at(0);
     client::Generate request = long_request(kLongTokens);
-    request.set_timeout_ms(5'000);
+    request.set_timeout_ms(15'000);
     BackgroundGeneration running(*leader_, request);
     running.stop_amid(1, ffn);
     kill_host();

@@ -23,7 +23,7 @@ namespace {
 
 // With A = 2 and M = 1 (docs/wire.md): two words behind two lines of acknowledged rounds.
 constexpr uint64_t kExecutionsOffset = 2048 + 2 * 128;
-constexpr uint32_t kPoisonedTokens = 300;
+constexpr uint32_t kPoisonedTokens = 900;
 
 // The FFN worker's log of executions, as a stranger reads it.
 class ExecutionWords {
@@ -127,6 +127,7 @@ TEST(Poison, EndsItsRequestAfterThreeKillsAndNoOther) {
     for (uint32_t i = 0; i < 1000; ++i) request.mutable_token_ids()->add_ids(2 + i % 200);
     BackgroundGeneration poison(instance, request);
     kill_thrice(instance, words, 1 - others_session);
+    EXPECT_LT(other.num_tokens(), kPoisonedTokens) << "it was over before";
 
     const auto refused = poison.finish();
     ASSERT_FALSE(refused.ok());

@@ -177,8 +177,11 @@ TEST(PrefixCacheWork, ConversationsInTurnFindTheirOwn) {
                 request.mutable_token_ids()->set_ids(0, 10 + who);
                 request.clear_max_tokens();
                 uint32_t num_tokens = 0;
-                const auto cut = instance.connect().generate(
-                    request, [&](const client::Chunk&) { return ++num_tokens < 20; });
+                const auto cut =
+                    instance.connect().generate(request, [&](const client::Chunk& chunk) {
+                        num_tokens += chunk.num_tokens();
+                        return num_tokens < 20;
+                    });
                 ASSERT_TRUE(cut.ok()) << cut.error().message;
                 EXPECT_EQ(cut.value().finished.num_cached_tokens(), turn == 0 ? 0 : kCachedTokens)
                     << reserve << ", turn " << turn << " of " << who;

@@ -10,6 +10,7 @@
 
 #include <future>
 
+#include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 
 namespace afd::test {
@@ -23,18 +24,36 @@ class StoppedAfdd : public testing::Test {
             << "expected: " << words << "\nfound: " << outcome.output;
     }
 
-    // Slow, so that the generation still streams when afdd is stopped.
-    Instance instance_{{"--numeric-class", "portable"}};
+    // A generation that streams until go_on(): its experts rest.
+    std::future<Outcome> begin_and_halt() {
+        for (int attempt = 0; attempt < kAttemptsToBeInTime; ++attempt) {
+            const uint64_t before = instance_.status().num_output_tokens();
+            auto streaming = std::async(std::launch::async, [this] {
+                return instance_.afdctl(
+                    {"generate", "Once upon a time", "--max-tokens", "0", "--ignore-eos"});
+            });
+            instance_.wait_for("the generation streams", [&](const client::Status& status) {
+                return status.num_output_tokens() > before;
+            });
+            send_signal(ffn_, SIGSTOP);
+            if (run_on(instance_, 1)) return streaming;
+            go_on();
+            streaming.get();
+        }
+        ADD_FAILURE() << "it was always over before its experts rested";
+        return {};
+    }
+    void go_on() const { send_signal(ffn_, SIGCONT); }
+
+    Instance instance_{patient_pair()};
+    pid_t ffn_ = 0;
 };
 
 TEST_F(StoppedAfdd, IsGivenUpByAGenerationThatStreamsAndByADrain) {
     instance_.wait_ready();
-    auto streaming = std::async(std::launch::async, [this] {
-        return instance_.afdctl(
-            {"generate", "Once upon a time", "--max-tokens", "0", "--ignore-eos"});
-    });
-    instance_.wait_for("the generation streams",
-                       [](const client::Status& status) { return status.num_output_tokens() > 0; });
+    ffn_ = instance_.worker_pids("ffn").at(0);
+    auto streaming = begin_and_halt();
+    ASSERT_TRUE(streaming.valid());
     instance_.signal(SIGSTOP);
     expect_given_up(instance_.afdctl({"context", "--worker", "ffn0", "--timeout", "0.5"}),
                     "afdd gave no answer within 500 ms");
@@ -42,6 +61,7 @@ TEST_F(StoppedAfdd, IsGivenUpByAGenerationThatStreamsAndByADrain) {
     expect_given_up(streaming.get(), "afdd hangs or is stopped");
 
     instance_.signal(SIGCONT);
+    go_on();
     // Of the drain nothing had arrived but the question before it.
     client::Generate request;
     request.set_text("It goes on");
