@@ -387,14 +387,17 @@ class Attention {
     }
 
     // weight_uv: those of the own heads of `num_groups` groups, or of all heads a part for each
-    // such number of groups and token.
+    // such number of groups and token. Each block of a bf16 cache gets a slice of them; of another
+    // cache only the last block asks, and gets all, of one head at most.
     std::span<const std::byte> fetched_after(size_t token,
                                              size_t group,
                                              size_t num_groups,
                                              size_t first) const {
         const std::span all(w_.weight_uv);
-        const size_t index = first / kAttentionBlock;
-        const size_t count = div_up(num_positions_of(request_, token), kAttentionBlock);
+        const bool is_sliced = request_.cache.dtype == KvDtype::kBf16;
+        const size_t index = is_sliced ? first / kAttentionBlock : 0;
+        const size_t count =
+            is_sliced ? div_up(num_positions_of(request_, token), kAttentionBlock) : 1;
         if (expands_at_once()) {
             const size_t first_head = group * heads_per_group_;
             const size_t last_head =
