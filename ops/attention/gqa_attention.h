@@ -12,7 +12,8 @@
 // out = (o / l) →bf16. The output projection is a `linear` of the caller.
 // The orders of sums are those of ops/attention/mla_attention.h without a rotated part, and as
 // there independent of batch, chunk and threads, so decoding and chunked prefill give the same
-// bits. Positions beyond positions[t], or before the window, are never read.
+// bits. Positions beyond positions[t], or before the window, have no influence (of quantised keys
+// in pairs, a whole block is expanded).
 
 #include <cstddef>
 #include <span>

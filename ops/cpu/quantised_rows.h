@@ -32,6 +32,7 @@ struct QuantisedRows {
     size_t tile_values(size_t tile) const { return std::min(kKvTile, count - tile * kKvTile); }
 };
 
+// All positions of the block must be readable, whatever they hold.
 struct QuantisedKeyPairs {
     const std::byte* values = nullptr;  // [count / 2][kAttentionBlock][2]
     const std::byte* scales = nullptr;  // [num_kv_tiles(count)][kAttentionBlock], at any address

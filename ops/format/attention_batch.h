@@ -4,7 +4,8 @@
 // AttentionBatch: the tokens of one attention call, and which slots of a paged cache each of them
 // writes and reads. What a slot holds is the business of the kind of attention (for MLA
 // ops/format/latent_cache.h): a cache is num_blocks · kAttentionBlock slots, slot
-// block · kAttentionBlock + offset. Slots that no token's table and position reach are never read.
+// block · kAttentionBlock + offset. Slots that no token's table and position reach have no
+// influence; of a block that one reaches all may be read.
 
 #include <cstddef>
 #include <cstdint>
