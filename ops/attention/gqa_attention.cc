@@ -294,8 +294,9 @@ class GroupedAttention {
             if (first == begin) continue;
             cpu::HeadsSpan before = spans[i];
             before.num_positions = begin - first;
+            // The first token sees all that the others see.
             const cpu::AttendBlock block =
-                rows_.block({index_of(t, kv_head, first), before.num_positions}, {}, false, room);
+                rows_.block({index_of(t, kv_head, first), before.num_positions}, {}, i == 0, room);
             kernels_.attend_block(block.of(before), *before.state);
         }
         attend_together(std::span(spans).first(num_spans),
