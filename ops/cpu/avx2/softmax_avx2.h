@@ -97,9 +97,8 @@ inline __m256 exp_8(__m256 value) {
 // 2^n is one factor.
 constexpr float kNormalWeights = -87.0f;
 
-// The weights of a head's positions to p [kAttentionBlock]; a lane of the result is the sum of its
-// sixteenth and of the next eighth lane's. False, and p anything, where a weight is no normal
-// float.
+// The weights of a head's positions to p [kAttentionBlock]. Lane i of `lanes` is the sum of partial
+// sums i and i + 8 of ops/tensor/lanes.h. False, and p anything, where a weight is no normal float.
 [[gnu::always_inline]] inline bool weights_of(
     const float* scores, size_t num_positions, __m256 top, float* p, __m256& lanes) {
     constexpr size_t kAtOnce = 4;
@@ -131,12 +130,7 @@ constexpr float kNormalWeights = -87.0f;
         }
         unrolled<kAtOnce>([&](size_t i) __attribute__((always_inline)) {
             sums[i % 2] = _mm256_add_ps(sums[i % 2], weights[i]);
-            // from_float() of ops/tensor/bf16.h of what is no NaN, and back.
-            const __m256i bits = EightWords::bits(weights[i]);
-            const __m256i lowest =
-                _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-            const __m256i rounded =
-                _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), lowest);
+            const __m256i rounded = EightWords::round_number_high(weights[i]);
             EightWords::store(p + first + i * EightWords::kWidth, EightWords::high_half(rounded));
         });
     }
@@ -170,7 +164,8 @@ inline void softmax_eight(const HeadsState& s,
     __m256 lanes[8] = {};
     for (size_t h = 0; h < count; ++h) {
         float* const row = scores.row(first + h);
-        // Counts for nothing, and is far from no weight that counts.
+        // A copy of a valid score neither raises the maximum nor, where the weights of valid ones
+        // are normal floats, makes weights_of() give up.
         for (size_t i = b.num_positions; i < kAttentionBlock; ++i) row[i] = row[0];
         lanes[kLanePlaces[h]] = largest_of(row, _mm256_set1_ps(maximum[h]));
     }
