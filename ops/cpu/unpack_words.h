@@ -20,14 +20,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "ops/cpu/int4_head.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/packed_shape.h"
-#include "ops/tensor/bf16.h"
-#include "ops/tensor/fp16.h"
 
 namespace afd::ops::cpu {
 namespace {
@@ -68,10 +65,8 @@ struct GroupHead {
     [[gnu::always_inline]] GroupHead(const std::byte* group, const Int4Groups& groups) {
         int any_bits = 0;
         for (size_t j = 0; j < kPanelColumns; ++j) {
-            uint16_t bits;
-            std::memcpy(&bits, group + j * sizeof bits, sizeof bits);
-            any_bits |= bits;
-            scales[j] = groups.has_fp16_scales ? to_float(Fp16{bits}) : to_float(Bf16{bits});
+            any_bits |= int4_scale_bits(group, j);
+            scales[j] = int4_scale_at(group, groups, j);
         }
         const int long_bits = groups.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
         if (groups.has_zeros || (any_bits & long_bits) != 0) products = Products::kRounded;
