@@ -11,6 +11,7 @@
 #include "ops/cpu/quantised_values.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/attention_batch.h"
+#include "ops/format/gqa_cache.h"
 #include "ops/format/kv_dtype.h"
 #include "ops/tensor/bf16.h"
 
@@ -19,9 +20,9 @@ namespace {
 
 template <typename Values>
 void expand_pairs_plain(const QuantisedKeyPairs& keys, size_t tile, Bf16* x) {
-    for (size_t pair = 0; pair < keys.tile_values(tile) / 2; ++pair) {
+    for (size_t pair = 0; pair < kv_tile_values(keys.count, tile) / 2; ++pair) {
         for (size_t position = 0; position < kAttentionBlock; ++position) {
-            const size_t at = (tile * kKvTile / 2 + pair) * 2 * kAttentionBlock + 2 * position;
+            const size_t at = key_pair_place(position, tile * kKvTile + 2 * pair);
             Values::expand(keys.values + at, keys.scale(tile, position), 2, x + at);
         }
     }
@@ -31,8 +32,7 @@ void expand_pairs_plain(const QuantisedKeyPairs& keys, size_t tile, Bf16* x) {
 // then all take the plain way, with the same bits.
 template <typename Lanes, typename Values>
 void expand_pairs(const QuantisedKeyPairs& keys, size_t tile, Bf16* x, LineFetches& next) {
-    constexpr size_t kPairBytes = 2 * kAttentionBlock;  // Of all positions.
-    alignas(64) float factors[kPairBytes];
+    alignas(64) float factors[kKeyPairStep];
     bool are_ordinary = true;
     for (size_t position = 0; position < kAttentionBlock; ++position) {
         const float scale = keys.scale(tile, position);
@@ -42,11 +42,11 @@ void expand_pairs(const QuantisedKeyPairs& keys, size_t tile, Bf16* x, LineFetch
         factors[2 * position + 1] = factor;
     }
     if (!are_ordinary) return expand_pairs_plain<Values>(keys, tile, x);
-    const size_t begin = tile * kKvTile / 2 * kPairBytes;
-    const size_t end = begin + keys.tile_values(tile) / 2 * kPairBytes;
-    for (size_t at = begin; at < end; at += kPairBytes) {
+    const size_t begin = tile * kKvTile / 2 * kKeyPairStep;
+    const size_t end = begin + kv_tile_values(keys.count, tile) / 2 * kKeyPairStep;
+    for (size_t at = begin; at < end; at += kKeyPairStep) {
         next.next();
-        unrolled<kPairBytes / (2 * Lanes::kWidth)>([&](size_t k) __attribute__((always_inline)) {
+        unrolled<kKeyPairStep / (2 * Lanes::kWidth)>([&](size_t k) __attribute__((always_inline)) {
             const size_t first = k * 2 * Lanes::kWidth;
             typename Lanes::Floats a;
             typename Lanes::Floats b;

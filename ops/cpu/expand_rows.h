@@ -43,7 +43,7 @@ template <typename Lanes, typename Values, size_t kCount>
 // The same tile of all rows.
 template <typename Lanes, typename Values, size_t kCount>
 void expand_tile(const QuantisedRows& rows, size_t tile, Bf16* x, LineFetches& next) {
-    const size_t count = kCount != 0 ? kCount : rows.tile_values(tile);
+    const size_t count = kCount != 0 ? kCount : kv_tile_values(rows.count, tile);
     const std::byte* q = rows.values + tile * kKvTile;
     x += tile * kKvTile;
     for (size_t row = 0; row < rows.num_rows; ++row) {
@@ -65,7 +65,7 @@ void expand_rows(const QuantisedRows& rows, Bf16* x) {
     const size_t num_tiles = num_kv_tiles(rows.count);
     LineFetches next(rows.next.data(), rows.next.size(), rows.num_rows * num_tiles);
     for (size_t tile = 0; tile < num_tiles; ++tile) {
-        switch (rows.tile_values(tile)) {
+        switch (kv_tile_values(rows.count, tile)) {
             case kKvTile:
                 expand_tile<Lanes, Values, kKvTile>(rows, tile, x, next);
                 break;
@@ -84,9 +84,9 @@ void expand_rows_plain(const QuantisedRows& rows, Bf16* x) {
     for (size_t row = 0; row < rows.num_rows; ++row) {
         const std::byte* q = rows.values + row * rows.row_bytes;
         for (size_t tile = 0; tile < num_kv_tiles(rows.count); ++tile) {
-            Values::expand(q, rows.scale(row, tile), rows.tile_values(tile), x);
+            Values::expand(q, rows.scale(row, tile), kv_tile_values(rows.count, tile), x);
             q += kKvTile;
-            x += rows.tile_values(tile);
+            x += kv_tile_values(rows.count, tile);
         }
     }
 }

@@ -9,7 +9,9 @@
 // the bits are those of rows. Included by kernels_avx*.cc only.
 //
 // Class, beside what ops/cpu/attend_floats.h asks for:
-//   Lanes                              its registers
+//   Lanes                              its registers: Floats, which + adds, kWidth, zero(),
+//                                      load(from), store(to, x), broadcast(value), multiply(a, b),
+//                                      fused(a, b, sum), load_words(from)
 //   kPairScores                        sums that stay in registers beside what is multiplied
 //   kNextPair, kOddPlace, kNextSixteen from element 0 of a query to 2, to 1 and to 16
 //   kNextHead                          from a head's query to that of the next one, of kScoreHeads
@@ -26,13 +28,12 @@
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/format/attention_batch.h"
+#include "ops/format/gqa_cache.h"
 #include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
 namespace {
 
-// Elements from a pair to the next one of the same positions.
-constexpr size_t kNextKeyPair = 2 * kAttentionBlock;
 // Pairs of sixteen elements, in the order in which their sums can be added as soon as they are
 // there.
 constexpr size_t kPairsOfSixteen = 8;
@@ -55,11 +56,11 @@ struct KeyPairTile {
     [[gnu::always_inline]] void add_chains(size_t pair, Sums& sums, const Fetch& fetch) const {
         unrolled<kSums>([&](size_t i) __attribute__((always_inline)) { sums[i] = Lanes::zero(); });
         const float* q = query + pair * Class::kNextPair + (kIsOdd ? Class::kOddPlace : 0);
-        const Bf16* k = keys + pair * kNextKeyPair;
+        const Bf16* k = keys + pair * kKeyPairStep;
         const auto add = [&](size_t step) __attribute__((always_inline)) {
             typename Lanes::Floats key[kRegisters];
             unrolled<kRegisters>([&](size_t r) __attribute__((always_inline)) {
-                const size_t place = step * kPairsOfSixteen * kNextKeyPair + r * 2 * Lanes::kWidth;
+                const size_t place = step * kPairsOfSixteen * kKeyPairStep + r * 2 * Lanes::kWidth;
                 key[r] = Class::template half_of<kIsOdd>(load(k + place));
             });
             unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
@@ -73,7 +74,7 @@ struct KeyPairTile {
         };
         const auto go_on = [&](size_t num_steps) __attribute__((always_inline)) {
             q += num_steps * Class::kNextSixteen;
-            k += num_steps * kPairsOfSixteen * kNextKeyPair;
+            k += num_steps * kPairsOfSixteen * kKeyPairStep;
             pair += num_steps * kPairsOfSixteen;
         };
         while (pair + (Class::kFetchSteps - 1) * kPairsOfSixteen < num_pairs) {
@@ -140,7 +141,7 @@ inline constexpr size_t kRegistersMost = std::min<size_t>(Class::kPairScores / k
 
 // Scores of kHeads heads, whose queries are Class::kNextHead apart.
 template <typename Class, size_t kHeads, typename Fetch>
-void score_key_pairs(
+void score_pair_heads(
     const HeadsState& s, const AttendBlock& b, size_t head, ScoreRows& scores, const Fetch& fetch) {
     constexpr size_t kWidth = Class::Lanes::kWidth;
     const auto tile = [&]<size_t kRegisters, bool kIsWhole>(size_t position) {
@@ -170,13 +171,13 @@ void key_pair_scores(const HeadsState& s, const AttendBlock& b, ScoreRows& score
         constexpr size_t kRegisters = kAttentionBlock / Class::Lanes::kWidth;
         num_tiles += (kRegisters - 1) / kRegistersMost<Class, kHeads> + 1;
     });
-    // A block's pairs stand apart where its positions are not all.
+    // The pairs of fewer positions than a block has are not contiguous.
     const bool is_whole = b.num_next == kAttentionBlock;
     const size_t next_bytes = is_whole ? b.num_next * s.latent * sizeof(Bf16) : 0;
     LineFetches keys(
         b.next_ckv, next_bytes, std::max<size_t>(num_tiles * (s.latent / Class::kFetchSteps), 1));
     for_each_group<kHeadsMost>(b.first_head, b.end_of_heads(s), [&]<size_t kHeads>(size_t head) {
-        score_key_pairs<Class, kHeads>(
+        score_pair_heads<Class, kHeads>(
             s, b, head, scores, [&]() __attribute__((always_inline)) { keys.next(); });
     });
 }

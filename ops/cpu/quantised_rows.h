@@ -5,13 +5,11 @@
 // quantised cache (ops/attention/kv_tiles.h) and fp8 rows (ops/format/fp8_layout.h) have them.
 // QuantisedKeyPairs: the same of a block of keys in KeyOrder::kPairs (ops/format/gqa_cache.h).
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
 
 #include "ops/format/attention_batch.h"
-#include "ops/format/kv_dtype.h"
 
 namespace afd::ops::cpu {
 
@@ -29,7 +27,6 @@ struct QuantisedRows {
         std::memcpy(&scale, scales + row * row_bytes + tile * sizeof scale, sizeof scale);
         return scale;
     }
-    size_t tile_values(size_t tile) const { return std::min(kKvTile, count - tile * kKvTile); }
 };
 
 // All positions of the block must be readable, whatever they hold.
@@ -45,7 +42,6 @@ struct QuantisedKeyPairs {
             &scale, scales + (tile * kAttentionBlock + position) * sizeof scale, sizeof scale);
         return scale;
     }
-    size_t tile_values(size_t tile) const { return std::min(kKvTile, count - tile * kKvTile); }
 };
 
 }  // namespace afd::ops::cpu

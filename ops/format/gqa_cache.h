@@ -51,9 +51,12 @@ inline size_t gqa_row_index(const GqaShape& shape, size_t slot, size_t kv_head) 
     return head * kAttentionBlock + slot % kAttentionBlock;
 }
 
+// Elements of KeyOrder::kPairs from a pair to the next one of the same position.
+inline constexpr size_t kKeyPairStep = 2 * kAttentionBlock;
+
 // Where element `i` of position `in_block` stands in a block of KeyOrder::kPairs.
 constexpr size_t key_pair_place(size_t in_block, size_t i) {
-    return 2 * (i / 2 * kAttentionBlock + in_block) + i % 2;
+    return i / 2 * kKeyPairStep + 2 * in_block + i % 2;
 }
 
 // Where element `i` of a key, which would be row `row`, stands in a bf16 array.

@@ -5,6 +5,7 @@
 // is a numeric class of its own: a row is rounded once, when it is written, by itself, and expanded
 // to bf16 whenever it is read, so that topology, batch, chunk and replay change nothing.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,11 @@ inline constexpr size_t kKvTile = 128;
 
 constexpr size_t num_kv_tiles(size_t count) {
     return (count + kKvTile - 1) / kKvTile;
+}
+
+// How many of a row of `count` values are in a tile.
+constexpr size_t kv_tile_values(size_t count, size_t tile) {
+    return std::min(kKvTile, count - tile * kKvTile);
 }
 
 static_assert(kKvTile == kFp8BlockValues, "int8 and fp8 rows have the same tiles");

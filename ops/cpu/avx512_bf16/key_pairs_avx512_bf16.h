@@ -17,12 +17,10 @@
 #include "ops/cpu/rows_constant.h"
 #include "ops/cpu/weight_fetch.h"
 #include "ops/format/attention_batch.h"
+#include "ops/format/gqa_cache.h"
 
 namespace afd::ops::cpu {
 namespace {
-
-// Elements from a pair to the next one, of the same positions.
-constexpr size_t kKeyPairStep = 2 * kAttentionBlock;
 
 // Heads of one pass over the keys.
 constexpr size_t kPairHeads = 8;
