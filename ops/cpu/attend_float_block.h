@@ -19,7 +19,7 @@ inline void fetch_cold(const HeadsState& s, const AttendBlock& b) {
         if (rows != nullptr) LineFetches(rows, b.num_positions * width * sizeof(Bf16), 1).next();
     };
     fetch(b.kr, s.rope);
-    // A block's pairs stand apart where its positions are not all.
+    // The pairs of fewer positions than a block has are not contiguous.
     if (!b.keys_in_pairs || b.num_positions == kAttentionBlock) fetch(b.ckv, s.latent);
     fetch(b.values, s.latent);
 }

@@ -2,7 +2,8 @@
 #pragma once
 
 // LineFetches: lines that are fetched to the second-level cache in so many equal parts. A part
-// should be of few lines: of ten at once a Zen 4 seems to drop some. REQUIRES: num_parts > 0.
+// should be of few lines: of ten at once a Zen 4 seems to drop some. What is needed at once, as a
+// block that nobody has fetched, is one part all the same. REQUIRES: num_parts > 0.
 // Included by kernels_*.cc only.
 
 #include <algorithm>

@@ -68,7 +68,8 @@ struct E4m3Values {
     }
 };
 
-// Whether products with the scale are numbers, also times kFactor, and none is subnormal.
+// Whether no product with the scale is a NaN or subnormal, also where the scale is multiplied by
+// kFactor first. One may be infinite.
 template <typename Lanes, typename Values>
 [[gnu::always_inline]] inline bool is_ordinary(float scale) {
     constexpr float kMost = 0x1p127f / Values::template kFactor<Lanes>;

@@ -2,7 +2,8 @@
 #pragma once
 
 // One step of the online softmax as plain loops, which the compiler vectorises. Included by
-// kernels_*.cc only; softmax_avx512_bf16.h computes the same bits, with TinyWeights::kZero.
+// kernels_*.cc only; softmax_avx2.h and softmax_avx512.h compute the same bits, and
+// softmax_avx512_bf16.h those of TinyWeights::kZero.
 
 #include <bit>
 #include <cstddef>

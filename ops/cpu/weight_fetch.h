@@ -2,8 +2,8 @@
 #pragma once
 
 // What a tile fetches while it multiplies: the lines of weights (and rows) that it or the next one
-// will load. Distances are those of FetchAhead (ops/cpu/kernels.h). Included by the kernel files
-// only.
+// will load. Distances are those of FetchAhead (ops/cpu/product_arguments.h). Included by the
+// kernel files only.
 
 #include <cstddef>
 #include <cstdint>

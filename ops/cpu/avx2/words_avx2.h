@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The AVX2 lanes of ops/cpu/fp8_fma.h, ops/cpu/unpack_words.h and ops/cpu/quantised_values.h, and
-// what the tiles of AVX2 share.
+// The AVX2 lanes of ops/cpu/fp8_fma.h, int4_fma.h, unpack_words.h, quantised_values.h and
+// key_pair_scores.h, and what the tiles of AVX2 share.
 // Included by kernels_*.cc of classes that have them only.
 
 #include <immintrin.h>
