@@ -71,7 +71,8 @@ const char* ExpertTarget::name() const {
 
 std::optional<ExpertTarget> target_of(const ExpertCase& c) {
     using Of = ExpertTarget::Of;
-    const bool is_foreign = ops::is_int4(c.shape.format) && ops::has_fp16_scales(c.shape.format);
+    const bool is_foreign =
+        ops::has_fp16_scales(c.shape.format) || ops::has_zero_points(c.shape.format);
     if (is_foreign) return std::nullopt;
     // Rows of int8 meet int4 weights outside of tiles, whose peak they are held against.
     if (has_tiles(c) && c.shape.int4_rows == ops::Int4Rows::kInt8) return std::nullopt;
