@@ -94,9 +94,9 @@ constexpr double kSumsXmm = 12;
     "movaps %%xmm14, %%xmm13\n\t"                                                            \
     "mulps %%xmm15, %%xmm13\n\t"                                                             \
     "addps %%xmm13, %%xmm" #to "\n\t"
-#define AFD_YMM_SUMS(sum)                                                                    \
+#define AFD_TWELVE_SUMS(sum)                                                                 \
     sum(0) sum(1) sum(2) sum(3) sum(4) sum(5) sum(6) sum(7) sum(8) sum(9) sum(10) sum(11)
-#define AFD_YMM_REGISTERS                                                                    \
+#define AFD_TWELVE_REGISTERS                                                                 \
     "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
     "xmm11", "xmm13", "xmm14", "xmm15"
 // clang-format on
@@ -116,9 +116,13 @@ AFD_LOOP(
     bf16_zmm, "avx512f,avx512bf16", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vdpbf16ps"), AFD_ZMM_REGISTERS)
 AFD_LOOP(fma_zmm, "avx512f", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vfmadd231ps"), AFD_ZMM_REGISTERS)
 AFD_LOOP(int8_zmm, "avx512f,avx512vnni", AFD_ZMM_ZEROS, AFD_ZMM_SUMS("vpdpbusd"), AFD_ZMM_REGISTERS)
-AFD_LOOP(fma_ymm, "avx2,fma", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_FMA), AFD_YMM_REGISTERS)
-AFD_LOOP(multiply_add_xmm, "sse2", AFD_XMM_ZEROS, AFD_YMM_SUMS(AFD_MULTIPLY_ADD), AFD_YMM_REGISTERS)
-AFD_LOOP(int8_ymm, "avx2", AFD_YMM_ZEROS, AFD_YMM_SUMS(AFD_PAIRS), AFD_YMM_REGISTERS)
+AFD_LOOP(fma_ymm, "avx2,fma", AFD_YMM_ZEROS, AFD_TWELVE_SUMS(AFD_FMA), AFD_TWELVE_REGISTERS)
+AFD_LOOP(multiply_add_xmm,
+         "sse2",
+         AFD_XMM_ZEROS,
+         AFD_TWELVE_SUMS(AFD_MULTIPLY_ADD),
+         AFD_TWELVE_REGISTERS)
+AFD_LOOP(int8_ymm, "avx2", AFD_YMM_ZEROS, AFD_TWELVE_SUMS(AFD_PAIRS), AFD_TWELVE_REGISTERS)
 
 // Six sums of 16 x 16 in tiles, each of 16 products of four bytes of depth.
 constexpr double kSumsTile = 6;
