@@ -5,6 +5,17 @@
 #include <signal.h>
 
 namespace afd::test {
+namespace {
+
+void expect_same_generation(const client::Generation& expected,
+                            const Result<client::Generation>& found) {
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found.value().token_ids, expected.token_ids);
+    EXPECT_EQ(found.value().logprobs, expected.logprobs);
+    EXPECT_EQ(found.value().prompt_logprobs, expected.prompt_logprobs);
+}
+
+}  // namespace
 
 struct BackgroundGeneration::State {
     client::Client client;
@@ -61,14 +72,35 @@ void BackgroundGeneration::stop_amid(uint32_t count, pid_t worker) {
 void BackgroundGeneration::stop_amid(const std::vector<BackgroundGeneration*>& all,
                                      uint32_t count,
                                      pid_t worker) {
+    stop_amid(all, count, std::vector<pid_t>{worker});
+}
+
+void BackgroundGeneration::stop_amid(const std::vector<BackgroundGeneration*>& all,
+                                     uint32_t count,
+                                     const std::vector<pid_t>& workers) {
     for (int attempt = 0; attempt < kAttemptsToBeInTime; ++attempt) {
         for (const BackgroundGeneration* one : all) one->wait_for_tokens(count);
-        send_signal(worker, SIGSTOP);
+        for (const pid_t worker : workers) send_signal(worker, SIGSTOP);
         if (run_on(all.front()->instance_, static_cast<uint32_t>(all.size()))) return;
-        send_signal(worker, SIGCONT);
+        for (const pid_t worker : workers) send_signal(worker, SIGCONT);
         if (!begin_anew(all)) return;
     }
-    ADD_FAILURE() << "a request was always over before the worker stopped";
+    ADD_FAILURE() << "a request was always over before it was stopped";
+}
+
+void BackgroundGeneration::disturb_amid(uint32_t count, const std::function<void()>& disturb) {
+    disturb_amid({this}, count, disturb);
+}
+
+void BackgroundGeneration::disturb_amid(const std::vector<BackgroundGeneration*>& all,
+                                        uint32_t count,
+                                        const std::function<void()>& disturb) {
+    const Instance& instance = all.front()->instance_;
+    std::vector<pid_t> workers = instance.worker_pids("attention");
+    for (const pid_t ffn : instance.worker_pids("ffn")) workers.push_back(ffn);
+    stop_amid(all, count, workers);
+    disturb();
+    for (const pid_t worker : workers) send_signal(worker, SIGCONT);
 }
 
 bool BackgroundGeneration::begin_anew(const std::vector<BackgroundGeneration*>& all) {
@@ -100,17 +132,43 @@ bool run_on(const Instance& instance, uint32_t count) {
 }
 
 void expect_same_bits_through(const Instance& instance,
-                              uint32_t num_tokens,
-                              const std::function<void()>& disturb) {
-    const auto expected = instance.connect().generate(long_request(num_tokens));
+                              const std::vector<std::function<void()>>& disturbances) {
+    constexpr uint32_t kNumTokens = 900;
+    const auto expected = instance.connect().generate(long_request(kNumTokens));
     ASSERT_TRUE(expected.ok()) << expected.error().message;
-    BackgroundGeneration generation(instance, long_request(num_tokens));
-    generation.wait_for_tokens(20);
-    disturb();
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-    EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+    for (const auto& disturb : disturbances) {
+        BackgroundGeneration generation(instance, long_request(kNumTokens));
+        generation.wait_for_tokens(20);
+        for (int attempt = 1; generation.num_tokens() == kNumTokens; ++attempt) {
+            ASSERT_LT(attempt, kAttemptsToBeInTime) << "the request was always over before";
+            ASSERT_TRUE(BackgroundGeneration::begin_anew({&generation}));
+            generation.wait_for_tokens(20);
+        }
+        disturb();
+        expect_same_generation(expected.value(), generation.finish());
+    }
+}
+
+void expect_same_bits_through_kills(const Instance& instance,
+                                    const client::Generate& request,
+                                    const std::vector<WorkerPlace>& killed) {
+    const auto expected = instance.connect().generate(request);
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    for (const WorkerPlace& place : killed) {
+        SCOPED_TRACE(place.role + " " + std::to_string(place.index) + " is killed");
+        std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+        std::vector<BackgroundGeneration*> all;
+        for (size_t i = 0; i < instance.worker_pids("attention").size(); ++i) {
+            generations.push_back(std::make_unique<BackgroundGeneration>(instance, request));
+            all.push_back(generations.back().get());
+        }
+        const pid_t pid = instance.worker_pids(place.role).at(place.index);
+        BackgroundGeneration::disturb_amid(all, 20, [&] { send_signal(pid, SIGKILL); });
+        instance.wait_for_successor(place.role, place.index, pid);
+        for (BackgroundGeneration* generation : all) {
+            expect_same_generation(expected.value(), generation->finish());
+        }
+    }
 }
 
 client::Generate long_request(uint32_t num_tokens) {

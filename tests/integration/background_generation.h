@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,15 @@ class BackgroundGeneration {
     static void stop_amid(const std::vector<BackgroundGeneration*>& all,
                           uint32_t count,
                           pid_t worker);
+    static void stop_amid(const std::vector<BackgroundGeneration*>& all,
+                          uint32_t count,
+                          const std::vector<pid_t>& workers);
+    // Stops all workers likewise, at whatever they do, so that `disturb()` happens amid the
+    // request; then those go on that are left of them. REQUIRES: --stop-timeout-ms 0.
+    void disturb_amid(uint32_t count, const std::function<void()>& disturb);
+    static void disturb_amid(const std::vector<BackgroundGeneration*>& all,
+                             uint32_t count,
+                             const std::function<void()>& disturb);
     // Waits for the end of all and begins them anew. False: one has failed, and so has the test.
     static bool begin_anew(const std::vector<BackgroundGeneration*>& all);
 
@@ -60,11 +70,23 @@ inline constexpr int kAttemptsToBeInTime = 20;
 // answered before has come.
 bool run_on(const Instance& instance, uint32_t count);
 
-// The reply to a long request during which `disturb()` happens, as soon as it has 20 tokens, is
-// that of before, to the last bit.
+// The reply to a long request during which a disturbance happens, when it has 20 tokens and is not
+// over, is that of before, to the last bit. Each of them has a request of its own: behind what it
+// waits for, another might be too late.
 void expect_same_bits_through(const Instance& instance,
-                              uint32_t num_tokens,
-                              const std::function<void()>& disturb);
+                              const std::vector<std::function<void()>>& disturbances);
+
+struct WorkerPlace {
+    std::string role;
+    size_t index = 0;
+};
+
+// The replies to `request` are those of before, to the last bit, though a worker is killed
+// (SIGKILL) amid them: one for each attention worker, and anew for each of `killed`. REQUIRES:
+// --stop-timeout-ms 0.
+void expect_same_bits_through_kills(const Instance& instance,
+                                    const client::Generate& request,
+                                    const std::vector<WorkerPlace>& killed);
 
 // A greedy request for `num_tokens` tokens that does not end early; with ids and logprobs.
 client::Generate long_request(uint32_t num_tokens);

@@ -138,6 +138,10 @@ void Instance::wait_all_workers_ready() const {
 void Instance::replace_worker(const std::string& role, size_t index, int signal) const {
     const pid_t pid = worker_pids(role).at(index);
     send_signal(pid, signal);
+    wait_for_successor(role, index, pid);
+}
+
+void Instance::wait_for_successor(const std::string& role, size_t index, pid_t pid) const {
     wait_for("the successor serves", [&](const client::Status& status) {
         return std::ranges::any_of(status.workers(), [&](const client::Worker& worker) {
             return worker.role() == role && worker.index() == index && worker.state() == "ready" &&

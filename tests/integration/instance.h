@@ -85,6 +85,8 @@ class Instance {
     std::vector<pid_t> worker_pids(const std::string& role) const;
     // Sends the signal, which ends it, to the worker, and waits for its successor to serve.
     void replace_worker(const std::string& role, size_t index, int signal) const;
+    // Waits until another worker than that with `pid` serves in its place.
+    void wait_for_successor(const std::string& role, size_t index, pid_t pid) const;
 
     void signal(int number) const;
     // Waits for afdd's end; returns its exit status, or 128 + signal.

@@ -155,28 +155,28 @@ TEST_F(JoinedHosts, AreShownInTheStatus) {
 
 TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
     start({"--attention-hosts", "b", "--ffn-workers", "2", "--ffn-hosts", "b,c"}, {"b", "c"});
-    expect_same_bits_through(*leader_, kTokens, [&] {
-        for (const auto& host : hosts_) {
-            const std::vector<pid_t> killed = host->worker_pids();
-            for (const pid_t pid : killed) send_signal(pid, SIGKILL);
-            leader_->wait_for("the host has other workers", [&](const client::Status&) {
-                const std::vector<pid_t> now = host->worker_pids();
-                return now.size() == killed.size() && std::ranges::none_of(now, [&](pid_t pid) {
-                           return std::ranges::find(killed, pid) != killed.end();
-                       });
-            });
-            leader_->wait_all_workers_ready();
-        }
-        for (const char* role : {"ffn", "attention"}) {
-            leader_->replace_worker(role, 0, SIGKILL);
-        }
-    });
+    const auto kill_workers_of = [&](const JoinedProcess& host) {
+        const std::vector<pid_t> killed = host.worker_pids();
+        for (const pid_t pid : killed) send_signal(pid, SIGKILL);
+        leader_->wait_for("the host has other workers", [&](const client::Status&) {
+            const std::vector<pid_t> now = host.worker_pids();
+            return now.size() == killed.size() && std::ranges::none_of(now, [&](pid_t pid) {
+                       return std::ranges::find(killed, pid) != killed.end();
+                   });
+        });
+        leader_->wait_all_workers_ready();
+    };
+    expect_same_bits_through(*leader_,
+                             {[&] { kill_workers_of(*hosts_[0]); },
+                              [&] { kill_workers_of(*hosts_[1]); },
+                              [&] { leader_->replace_worker("ffn", 0, SIGKILL); },
+                              [&] { leader_->replace_worker("attention", 0, SIGKILL); }});
     EXPECT_EQ(leader_->stop(), 0);
 }
 
 TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
     start({"--ffn-workers", "2", "--ffn-hosts", "local,b"}, {"b"});
-    expect_same_bits_through(*leader_, kTokens, [&] {
+    const auto lose_host = [&] {
         hosts_[0]->signal(SIGKILL);
         EXPECT_EQ(hosts_[0]->wait_exit(), 128 + SIGKILL);
         leader_->wait_for("the host is missed", [](const client::Status& status) {
@@ -186,7 +186,8 @@ TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
                     HasSubstr("ffn worker 1 waits for host 'b' to join"));
         hosts_[0] = join("b");
         leader_->wait_all_workers_ready();
-    });
+    };
+    expect_same_bits_through(*leader_, {lose_host});
     EXPECT_EQ(leader_->stop(), 0);
 }
 
@@ -232,7 +233,9 @@ TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
            "--ffn-hosts",
            "local,b",
            "--expert-placement",
-           "replicas:2"},
+           "replicas:2",
+           "--stop-timeout-ms",
+           "0"},
           {"b"});
     const auto requests = mixed_requests(12, 512, 7);
     const auto expected = run_one_after_another(*leader_, requests);
@@ -240,15 +243,20 @@ TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
     ASSERT_TRUE(expected_long.ok()) << expected_long.error().message;
     for (const bool is_host_lost : {false, true}) {
         BackgroundGeneration running(*leader_, long_request(kTokens));
-        running.wait_for_tokens(20);
+        // Whatever becomes of the host, the request needs one of them.
+        const std::vector<pid_t> attention = leader_->worker_pids("attention");
+        BackgroundGeneration::stop_amid({&running}, 20, attention);
         if (is_host_lost) {
             hosts_[0]->signal(SIGKILL);
             EXPECT_EQ(hosts_[0]->wait_exit(), 128 + SIGKILL);
+        } else {
+            send_signal(leader_->worker_pids("ffn")[1], SIGKILL);
+        }
+        for (const pid_t pid : attention) send_signal(pid, SIGCONT);
+        if (is_host_lost) {
             leader_->wait_for("the host is missed", [](const client::Status& status) {
                 return status.hosts(0).address().empty();
             });
-        } else {
-            send_signal(leader_->worker_pids("ffn")[1], SIGKILL);
         }
         const auto found = running.finish();
         ASSERT_TRUE(found.ok()) << found.error().message;
