@@ -52,9 +52,15 @@ class ClockJump : public testing::Test {
 };
 
 TEST_F(ClockJump, ChangesNothing) {
-    Instance instance(
-        {"--attention-workers", "2", "--ffn-workers", "2", "--request-timeout-ms", "60000"},
-        preparation());
+    Instance instance({"--attention-workers",
+                       "2",
+                       "--ffn-workers",
+                       "2",
+                       "--request-timeout-ms",
+                       "60000",
+                       "--stop-timeout-ms",
+                       "0"},
+                      preparation());
     instance.wait_ready();
     const auto expected = instance.connect().generate(long_request(kJumpTokens));
     ASSERT_TRUE(expected.ok()) << expected.error().message;
@@ -64,12 +70,13 @@ TEST_F(ClockJump, ChangesNothing) {
     const std::vector<pid_t> ffn = instance.worker_pids("ffn");
     for (const int64_t days : {1, -2, 0, 400}) {
         std::vector<std::unique_ptr<BackgroundGeneration>> generations;
+        std::vector<BackgroundGeneration*> all;
         for (int i = 0; i < 3; ++i) {
             generations.push_back(
                 std::make_unique<BackgroundGeneration>(instance, long_request(kJumpTokens)));
+            all.push_back(generations.back().get());
         }
-        generations[0]->wait_for_tokens(20);
-        jump_to(days * kDaySeconds);
+        BackgroundGeneration::disturb_amid(all, 20, [&] { jump_to(days * kDaySeconds); });
         EXPECT_NEAR(static_cast<double>(shown_time() - std::time(nullptr)),
                     static_cast<double>(days * kDaySeconds),
                     kDaySeconds / 2.0)

@@ -9,6 +9,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 #include "tests/integration/workload.h"
@@ -43,13 +47,36 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
                                         "--restart-first-ms",
                                         "3600000",
                                         "--restart-max-ms",
-                                        "3600000"};
+                                        "3600000",
+                                        "--stop-timeout-ms",
+                                        "0"};
         all.insert(all.end(), GetParam().flags.begin(), GetParam().flags.end());
         return all;
     }
 
-    void kill_ffn(size_t rank) {
-        kill(instance_.worker_pids("ffn").at(rank), SIGKILL);
+    // Begins `count` requests and kills workers amid all of them.
+    void begin_and_kill(size_t count, const std::vector<pid_t>& killed) {
+        std::vector<BackgroundGeneration*> all;
+        for (size_t i = 0; i < count; ++i) {
+            generations_.push_back(
+                std::make_unique<BackgroundGeneration>(instance_, long_request(kLongTokens)));
+            all.push_back(generations_.back().get());
+        }
+        BackgroundGeneration::disturb_amid(all, 20, [&] {
+            for (const pid_t pid : killed) send_signal(pid, SIGKILL);
+        });
+    }
+
+    void expect_all(const client::Generation& expected) {
+        for (const auto& generation : std::exchange(generations_, {})) {
+            const auto found = generation->finish();
+            ASSERT_TRUE(found.ok()) << found.error().message;
+            EXPECT_EQ(found.value().token_ids, expected.token_ids);
+            EXPECT_EQ(found.value().logprobs, expected.logprobs);
+        }
+    }
+
+    void wait_for_end_of_ffn(size_t rank) const {
         instance_.wait_for("its end is seen", [&](const client::Status& status) {
             return status.workers(static_cast<int>(2 + rank)).state() == "back-off";
         });
@@ -60,6 +87,8 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     }
 
+    // Declared before the instance, whose end ends them.
+    std::vector<std::unique_ptr<BackgroundGeneration>> generations_;
     Instance instance_;
 };
 
@@ -90,19 +119,9 @@ TEST_P(LostWorker, HoldsNobodyUpWhoseExpertsAreElsewhere) {
     const auto mixed = mixed_requests(12, 257, 5);
     const std::vector<Reply> expected_mixed = run_one_after_another(instance_, mixed);
     for (const size_t rank : {size_t{0}, size_t{1}}) {
-        std::vector<std::unique_ptr<BackgroundGeneration>> generations;
-        for (int i = 0; i < 3; ++i) {
-            generations.push_back(
-                std::make_unique<BackgroundGeneration>(instance_, long_request(kLongTokens)));
-        }
-        generations[0]->wait_for_tokens(20);
-        kill_ffn(rank);
-        for (const auto& generation : generations) {
-            const auto found = generation->finish();
-            ASSERT_TRUE(found.ok()) << found.error().message;
-            EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-            EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-        }
+        begin_and_kill(3, {instance_.worker_pids("ffn").at(rank)});
+        wait_for_end_of_ffn(rank);
+        expect_all(expected.value());
         const std::string what = "without ffn " + std::to_string(rank);
         expect_same_bits(expected_mixed, run_all_at_once(instance_, mixed), what);
         EXPECT_EQ(instance_.status().workers(static_cast<int>(2 + rank)).state(), "back-off");
@@ -117,31 +136,16 @@ TEST_P(LostWorker, HoldsNobodyUpWhoseExpertsAreElsewhere) {
 TEST_P(LostWorker, IsNotAwaitedByANewAttentionWorker) {
     const auto expected = instance_.connect().generate(long_request(kLongTokens));
     ASSERT_TRUE(expected.ok()) << expected.error().message;
-    std::vector<std::unique_ptr<BackgroundGeneration>> generations;
-    for (int i = 0; i < 4; ++i) {
-        generations.push_back(
-            std::make_unique<BackgroundGeneration>(instance_, long_request(kLongTokens)));
-    }
-    generations[0]->wait_for_tokens(20);
-    const std::vector<pid_t> attention = instance_.worker_pids("attention");
-    const pid_t ffn = instance_.worker_pids("ffn").at(0);
-    // Stopped first, so that their rounds stand at the rank when all of them die.
-    kill(ffn, SIGSTOP);
-    for (const pid_t pid : attention) kill(pid, SIGSTOP);
-    for (const pid_t pid : attention) kill(pid, SIGKILL);
-    kill(ffn, SIGKILL);
+    std::vector<pid_t> killed = instance_.worker_pids("attention");
+    killed.push_back(instance_.worker_pids("ffn").at(0));
+    begin_and_kill(4, killed);
     instance_.wait_for("the ends are seen", [](const client::Status& status) {
         return status.workers(0).state() == "back-off" && status.workers(1).state() == "back-off" &&
                status.workers(2).state() == "back-off";
     });
     bring_back("attention0");
     bring_back("attention1");
-    for (const auto& generation : generations) {
-        const auto found = generation->finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-    }
+    expect_all(expected.value());
     EXPECT_EQ(instance_.status().workers(2).state(), "back-off");
     EXPECT_EQ(instance_.stop(), 0);
 }

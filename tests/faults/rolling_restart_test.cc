@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
+#include "tests/faults/steady_load.h"
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
 
@@ -28,29 +31,22 @@ class RollingRestart : public testing::Test {
         return all;
     }
 
-    Instance instance_{{"--attention-workers", "2", "--ffn-workers", "2"}};
+    Instance instance_{
+        {"--attention-workers", "2", "--ffn-workers", "2", "--stop-timeout-ms", "0"}};
 };
 
 TEST_F(RollingRestart, OfAllWorkersUnderLoadChangesNoBit) {
-    const auto expected = instance_.connect().generate(long_request(kRollingTokens));
-    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const std::vector<client::Generate> requests = {long_request(kRollingTokens)};
+    const std::vector<Reply> expected = run_one_after_another(instance_, requests);
     const std::vector<pid_t> before = pids();
-    std::vector<std::unique_ptr<BackgroundGeneration>> generations;
-    for (int i = 0; i < 4; ++i) {
-        generations.push_back(
-            std::make_unique<BackgroundGeneration>(instance_, long_request(kRollingTokens)));
-    }
-    generations[0]->wait_for_tokens(20);
+    SteadyLoad load(instance_, requests, expected, 4);
+    instance_.wait_for("all of them run",
+                       [](const client::Status& status) { return status.num_running() == 4; });
     const Outcome outcome = instance_.afdctl({"restart-worker", "--all"});
     EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     EXPECT_EQ(outcome.output,
               "ffn0 restarted\nffn1 restarted\nattention0 restarted\nattention1 restarted\n");
-    for (const auto& generation : generations) {
-        const auto found = generation->finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
-    }
+    load.finish();
     const std::vector<pid_t> after = pids();
     ASSERT_EQ(after.size(), before.size());
     for (size_t i = 0; i < after.size(); ++i) EXPECT_NE(after[i], before[i]) << i;
@@ -61,8 +57,15 @@ TEST_F(RollingRestart, ADrainedWorkerStaysAwayAndItsRequestsGoOnElsewhere) {
     const auto expected = instance_.connect().generate(long_request(kRollingTokens));
     ASSERT_TRUE(expected.ok()) << expected.error().message;
     BackgroundGeneration generation(instance_, long_request(kRollingTokens));
-    generation.wait_for_tokens(20);
-    const Outcome outcome = instance_.afdctl({"drain-worker", "--worker", "attention0"});
+    std::future<Outcome> drained;
+    generation.disturb_amid(20, [&] {
+        drained = std::async(std::launch::async, [this] {
+            return instance_.afdctl({"drain-worker", "--worker", "attention0"});
+        });
+        // It has little time to end from now on.
+        instance_.wait_for_log("attention worker 0 is to end and to stay away");
+    });
+    const Outcome outcome = drained.get();
     EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
     EXPECT_EQ(outcome.output, "attention0 drained\n");
     const auto found = generation.finish();

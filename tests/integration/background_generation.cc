@@ -96,8 +96,9 @@ void BackgroundGeneration::disturb_amid(const std::vector<BackgroundGeneration*>
                                         uint32_t count,
                                         const std::function<void()>& disturb) {
     const Instance& instance = all.front()->instance_;
-    std::vector<pid_t> workers = instance.worker_pids("attention");
-    for (const pid_t ffn : instance.worker_pids("ffn")) workers.push_back(ffn);
+    // FFN workers first: what they have not answered then stands there.
+    std::vector<pid_t> workers = instance.worker_pids("ffn");
+    for (const pid_t attention : instance.worker_pids("attention")) workers.push_back(attention);
     stop_amid(all, count, workers);
     disturb();
     for (const pid_t worker : workers) send_signal(worker, SIGCONT);

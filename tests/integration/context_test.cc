@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 
 #include "schedule/context/schedule_context.h"
 #include "tests/integration/background_generation.h"
@@ -72,19 +73,26 @@ TEST(ScheduleContext, RunFlagEndsAWorkerAndLetsItComeBackWithTheSameBits) {
     EXPECT_EQ(instance.stop(), 0);
 }
 
-// Goal: a loop in full work ends too, of either role, and its end is no crash. Oracle: the slot is
-// halted; the log calls it an end and knows no other; the request goes on where it was once the
-// flag is set, with the same tokens.
+// Goal: a loop in full work ends too, of either role, and its end is no crash. Method: the flag is
+// stored while the workers stand still amid a request. Oracle: the slot is halted; the log calls it
+// an end and knows no other; the request goes on where it was once the flag is set, with the same
+// tokens.
 TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    Instance instance(patient_pair());
     instance.wait_ready();
     const auto before = instance.connect().generate(long_request(kBusyTokens));
     ASSERT_TRUE(before.ok()) << before.error().message;
     for (const std::string role : {"ffn", "attention"}) {
         BackgroundGeneration background(instance, long_request(kBusyTokens));
-        background.wait_for_tokens(1);
-        const Outcome ended =
-            instance.afdctl({"context", "--worker", role + "0", "--set-run-flag", "0"});
+        std::future<Outcome> asked;
+        background.disturb_amid(1, [&] {
+            asked = std::async(std::launch::async, [&] {
+                return instance.afdctl({"context", "--worker", role + "0", "--set-run-flag", "0"});
+            });
+            // It has little time to end from now on.
+            instance.wait_for_log(role + " worker 0 is to end and to stay away");
+        });
+        const Outcome ended = asked.get();
         EXPECT_EQ(ended.exit_status, 0) << ended.output;
         instance.wait_for("the worker is halted", [&](const client::Status& status) {
             return state_of(status, role) == "halted";
@@ -107,7 +115,7 @@ TEST(ScheduleContext, RunFlagEndsABusyWorkerWhichIsNoCrash) {
 // the worker is busy, which ends it. Oracle: another is in its place, without a word to afdd; the
 // request has the same tokens.
 TEST(ScheduleContext, ARunFlagThatOthersHaveStoredKeepsNoWorkerDown) {
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    Instance instance(patient_pair());
     instance.wait_ready();
     const auto before = instance.connect().generate(long_request(kBusyTokens));
     ASSERT_TRUE(before.ok()) << before.error().message;
@@ -116,8 +124,7 @@ TEST(ScheduleContext, ARunFlagThatOthersHaveStoredKeepsNoWorkerDown) {
         ASSERT_NE(context, nullptr);
         const pid_t pid = instance.worker_pids(role).at(0);
         BackgroundGeneration background(instance, long_request(kBusyTokens));
-        background.wait_for_tokens(1);
-        context->control.run_flag = 0;
+        background.disturb_amid(1, [&] { context->control.run_flag = 0; });
         instance.wait_for("another worker is in its place", [&](const client::Status& status) {
             return state_of(status, role) == "ready" && instance.worker_pids(role).at(0) != pid;
         });

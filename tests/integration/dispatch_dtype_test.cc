@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/workload.h"
@@ -116,19 +115,16 @@ TEST(DispatchDtype, Fp8RowsHaveTheSameBitsInEveryTopologyAndNotThoseOfBf16) {
 
 // Goal: rows that a killed worker's successor finds in its window are executed as they were sent.
 TEST(DispatchDtype, KilledWorkersComeBackWithTheSameBitsOfInt8Rows) {
-    Instance instance({"--model", int8_model(), "--ffn-workers", "2", "--dispatch-dtype", "int8"});
+    Instance instance({"--model",
+                       int8_model(),
+                       "--ffn-workers",
+                       "2",
+                       "--dispatch-dtype",
+                       "int8",
+                       "--stop-timeout-ms",
+                       "0"});
     instance.wait_ready();
-    const auto undisturbed = instance.connect().generate(long_request(600));
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-    BackgroundGeneration generation(instance, long_request(600));
-    generation.wait_for_tokens(20);
-    kill(instance.worker_pids("ffn").at(1), SIGKILL);
-    generation.wait_for_tokens(150);
-    kill(instance.worker_pids("attention").at(0), SIGKILL);
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
-    EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
+    expect_same_bits_through_kills(instance, long_request(600), {{"ffn", 1}, {"attention", 0}});
     EXPECT_EQ(instance.stop(), 0);
 }
 

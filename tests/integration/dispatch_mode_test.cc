@@ -3,7 +3,6 @@
 // dispatch_mode = sync on the real system.
 
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <fstream>
 
@@ -66,20 +65,16 @@ TEST(DispatchMode, SyncTellsEveryWorkerOfEveryRound) {
 
 // Goal: sync keeps the promises: a killed worker that has no rows is waited for, too.
 TEST(DispatchMode, SyncRoundsSurviveAKilledWorkerWithoutRows) {
-    Instance instance(
-        {"--ffn-workers", "2", "--expert-placement", all_on_one_rank(), "--dispatch-mode", "sync"});
+    Instance instance({"--ffn-workers",
+                       "2",
+                       "--expert-placement",
+                       all_on_one_rank(),
+                       "--dispatch-mode",
+                       "sync",
+                       "--stop-timeout-ms",
+                       "0"});
     instance.wait_ready();
-    const auto undisturbed = instance.connect().generate(long_request(300));
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-    BackgroundGeneration generation(instance, long_request(300));
-    generation.wait_for_tokens(50);
-    kill(instance.worker_pids("ffn").at(1), SIGKILL);
-    generation.wait_for_tokens(150);
-    kill(instance.worker_pids("ffn").at(0), SIGKILL);
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
-    EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
+    expect_same_bits_through_kills(instance, long_request(300), {{"ffn", 1}, {"ffn", 0}});
     EXPECT_EQ(instance.stop(), 0);
 }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <bit>
 #include <fstream>
-#include <functional>
 #include <set>
 #include <sstream>
 
@@ -35,20 +34,9 @@ void expect_same_generation(const client::Generation& expected, const client::Ge
     }
 }
 
-// A request with the log probabilities of its prompt, while `disturb` acts on it. Oracle: the same
-// one before.
-void expect_same_bits_amid(const Instance& instance,
-                           const std::function<void(BackgroundGeneration&)>& disturb) {
-    client::Generate request = long_request(600);
+client::Generate with_prompt_logprobs(client::Generate request) {
     request.set_prompt_logprobs(true);
-    const auto undisturbed = instance.connect().generate(request);
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-    BackgroundGeneration generation(instance, request);
-    disturb(generation);
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    expect_same_generation(undisturbed.value(), found.value());
-    EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
+    return request;
 }
 
 bool is_alive(pid_t pid) {
@@ -131,7 +119,9 @@ class FaultsWithSides : public testing::TestWithParam<Sides> {
                          "--shared-experts",
                          GetParam().shared_experts,
                          "--dispatch-dtype",
-                         GetParam().dispatch_dtype});
+                         GetParam().dispatch_dtype,
+                         "--stop-timeout-ms",
+                         "0"});
     }
 };
 
@@ -149,37 +139,20 @@ INSTANTIATE_TEST_SUITE_P(Sides,
 TEST_P(FaultsWithSides, AKilledFfnWorkerComesBackAndTheBitsAreTheSame) {
     Instance instance = start("2", "2");
     instance.wait_ready();
-    auto undisturbed = instance.connect().generate(long_request(kLongTokens));
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-
-    BackgroundGeneration generation(instance, long_request(kLongTokens));
-    for (uint32_t round = 0; round < 3; ++round) {
-        generation.wait_for_tokens(20 + 150 * round);
-        const pid_t ffn = instance.worker_pids("ffn")[round % 2];
-        ASSERT_GT(ffn, 0);
-        kill(ffn, SIGKILL);
-        instance.wait_for("the successor is ready", [&](const client::Status& status) {
-            uint32_t num_restarts = 0;
-            for (const client::Worker& worker : status.workers()) {
-                num_restarts += worker.num_restarts();
-                if (worker.state() != "ready") return false;
-            }
-            return num_restarts == round + 1;
-        });
-    }
-    auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    expect_same_generation(undisturbed.value(), found.value());
+    expect_same_bits_through_kills(
+        instance, long_request(kLongTokens), {{"ffn", 0}, {"ffn", 1}, {"ffn", 0}});
+    uint32_t num_restarts = 0;
+    const client::Status status = instance.status();
+    for (const client::Worker& worker : status.workers()) num_restarts += worker.num_restarts();
+    EXPECT_EQ(num_restarts, 3U);
     EXPECT_EQ(instance.stop(), 0);
 }
 
 TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBits) {
     Instance instance = start("1", "2");
     instance.wait_ready();
-    expect_same_bits_amid(instance, [&](BackgroundGeneration& generation) {
-        generation.wait_for_tokens(50);
-        kill(instance.worker_pids("attention")[0], SIGKILL);
-    });
+    expect_same_bits_through_kills(
+        instance, with_prompt_logprobs(long_request(600)), {{"attention", 0}});
     EXPECT_EQ(instance.status().router(), GetParam().router);
     EXPECT_EQ(instance.status().shared_experts(), GetParam().shared_experts);
     EXPECT_EQ(instance.status().dispatch_dtype(), GetParam().dispatch_dtype);
@@ -189,14 +162,20 @@ TEST_P(FaultsWithSides, AKilledAttentionWorkersRequestsAreReplayedWithTheSameBit
 // Goal: one request survives the end of a worker of each role. Few tokens and one instance, since
 // tests/golden does this with a model of every family.
 TEST(Faults, AWorkerOfEachRoleIsKilledInOneRequest) {
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "2"});
+    Instance instance({"--attention-workers", "1", "--ffn-workers", "2", "--stop-timeout-ms", "0"});
     instance.wait_ready();
-    expect_same_bits_amid(instance, [&](BackgroundGeneration& generation) {
-        for (const char* role : {"ffn", "attention"}) {
-            generation.stop_amid(30, instance.worker_pids(role)[0]);
-            instance.replace_worker(role, 0, SIGKILL);
-        }
-    });
+    const client::Generate request = with_prompt_logprobs(long_request(600));
+    const auto undisturbed = instance.connect().generate(request);
+    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
+    BackgroundGeneration generation(instance, request);
+    for (const char* role : {"ffn", "attention"}) {
+        generation.stop_amid(30, instance.worker_pids(role)[0]);
+        instance.replace_worker(role, 0, SIGKILL);
+    }
+    const auto found = generation.finish();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    expect_same_generation(undisturbed.value(), found.value());
+    EXPECT_EQ(undisturbed.value().prompt_logprobs, found.value().prompt_logprobs);
     EXPECT_EQ(instance.stop(), 0);
 }
 
@@ -229,11 +208,18 @@ TEST(Faults, NothingIsLeftAfterATermSignalOrCtrlC) {
 }
 
 TEST(Faults, ADrainFinishesWhatRunsAndRefusesWhatIsNew) {
-    Instance instance(kTwoAndOne);
+    Instance instance(patient_pair());
     instance.wait_ready();
+    const pid_t ffn = instance.worker_pids("ffn")[0];
     BackgroundGeneration generation(instance, long_request(kLongTokens));
-    generation.wait_for_tokens(10);
+    generation.stop_amid(10, ffn);
     instance.signal(SIGTERM);
+    instance.wait_for("it drains",
+                      [](const client::Status& status) { return status.state() == "draining"; });
+    const auto refused = instance.connect().generate(long_request(1));
+    send_signal(ffn, SIGCONT);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition) << refused.error().message;
     auto found = generation.finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found.value().token_ids.size(), kLongTokens);

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <filesystem>
 
@@ -82,20 +81,16 @@ TEST_P(KvDtypeEndToEnd, HasTheSameBitsInEveryTopologyAndNotThoseOfBf16) {
 
 // Goal: after a crash rows are computed and rounded anew, and are the same.
 TEST_P(KvDtypeEndToEnd, AKilledWorkerComesBackWithTheSameBits) {
-    Instance instance(
-        {"--ffn-workers", "2", "--kv-dtype", GetParam(), "--model", model_for(GetParam())});
+    Instance instance({"--ffn-workers",
+                       "2",
+                       "--kv-dtype",
+                       GetParam(),
+                       "--model",
+                       model_for(GetParam()),
+                       "--stop-timeout-ms",
+                       "0"});
     instance.wait_ready();
-    const auto undisturbed = instance.connect().generate(long_request(400));
-    ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
-    BackgroundGeneration generation(instance, long_request(400));
-    generation.wait_for_tokens(100);
-    kill(instance.worker_pids("attention").at(0), SIGKILL);
-    generation.wait_for_tokens(200);
-    kill(instance.worker_pids("ffn").at(1), SIGKILL);
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
-    EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
+    expect_same_bits_through_kills(instance, long_request(400), {{"attention", 0}, {"ffn", 1}});
     EXPECT_EQ(instance.stop(), 0);
 }
 

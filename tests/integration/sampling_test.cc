@@ -14,7 +14,8 @@
 namespace afd::test {
 namespace {
 
-const std::vector<std::string> kOneAndTwo = {"--attention-workers", "1", "--ffn-workers", "2"};
+const std::vector<std::string> kOneAndTwo = {
+    "--attention-workers", "1", "--ffn-workers", "2", "--stop-timeout-ms", "0"};
 
 // Nearly everything that looks at the tokens before.
 client::Generate penalised_request(uint32_t num_tokens) {
@@ -63,7 +64,7 @@ TEST(SamplingEndToEnd, PenaltiesHaveTheSameBitsAfterKillsOfTheAttentionWorker) {
 
     BackgroundGeneration generation(instance, penalised_request(500));
     for (const uint32_t num_tokens : {40U, 200U}) {
-        generation.wait_for_tokens(num_tokens);
+        generation.stop_amid(num_tokens, instance.worker_pids("attention")[0]);
         instance.replace_worker("attention", 0, SIGKILL);
     }
     auto found = generation.finish();
