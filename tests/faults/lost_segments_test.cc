@@ -14,6 +14,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <optional>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -39,7 +40,7 @@ class LostSegments : public testing::Test {
     // A request that runs while `disturb()` happens, and whose workers are all killed behind it.
     template <typename Disturb>
     void expect_same_bits_through(const Disturb& disturb) {
-        BackgroundGeneration generation(instance_, long_request(kTokens));
+        BackgroundGeneration& generation = generation_.emplace(instance_, long_request(kTokens));
         // Stopped, so that the request outlasts what comes now.
         const pid_t ffn = instance_.worker_pids("ffn")[0];
         generation.stop_amid(20, ffn);
@@ -57,6 +58,8 @@ class LostSegments : public testing::Test {
         EXPECT_EQ(found.value().logprobs, expected_.logprobs);
     }
 
+    // Declared before the instance, whose end ends it.
+    std::optional<BackgroundGeneration> generation_;
     Instance instance_{
         {"--attention-workers", "1", "--ffn-workers", "1", "--stop-timeout-ms", "0"}};
     client::Generation expected_;
