@@ -154,19 +154,22 @@ TEST(Preemption, ACancelWhileItWaitsFreesAll) {
 }
 
 TEST(Preemption, AKilledWorkerAmidItChangesNoBit) {
-    Instance instance(with_little_room({"--attention-workers", "1", "--ffn-workers", "1"}));
+    Instance instance(with_little_room(patient_pair()));
     instance.wait_ready();
     const client::Generate request = long_request(0);
     const auto expected = instance.connect().generate(request, nullptr, nullptr, kPatience);
     ASSERT_TRUE(expected.ok()) << expected.error().message;
     std::vector<std::unique_ptr<BackgroundGeneration>> chats;
-    for (int i = 0; i < 3; ++i) {
-        chats.push_back(std::make_unique<BackgroundGeneration>(instance, request));
-    }
+    begin_together(instance, 3, [&] {
+        for (int i = 0; i < 3; ++i) {
+            chats.push_back(std::make_unique<BackgroundGeneration>(instance, request));
+        }
+    });
+    uint64_t before = 0;
     for (const char* role : {"attention", "ffn", "attention"}) {
-        const uint64_t before = instance.status().num_preemptions();
         instance.wait_for("one gives way or all is over", [&](const client::Status& status) {
-            return status.num_preemptions() > before || status.num_running() == 0;
+            return status.num_preemptions() > before ||
+                   status.num_running() + status.num_queued() == 0;
         });
         const pid_t pid = instance.worker_pids(role).at(0);
         ASSERT_GT(pid, 0);
@@ -176,7 +179,9 @@ TEST(Preemption, AKilledWorkerAmidItChangesNoBit) {
             return next > 0 && next != pid;
         });
         instance.wait_all_workers_ready();
+        before = instance.status().num_preemptions();
     }
+    EXPECT_GT(before, 0U);
     for (const auto& chat : chats) {
         const auto found = chat->finish();
         ASSERT_TRUE(found.ok()) << found.error().message;
