@@ -90,7 +90,7 @@ TEST_P(KvDtypeEndToEnd, AKilledWorkerComesBackWithTheSameBits) {
                        "--stop-timeout-ms",
                        "0"});
     instance.wait_ready();
-    expect_same_bits_through_kills(instance, long_request(400), {{"attention", 0}, {"ffn", 1}});
+    expect_same_bits_through_kills(instance, long_request(600), {{"attention", 0}, {"ffn", 1}});
     EXPECT_EQ(instance.stop(), 0);
 }
 
