@@ -15,7 +15,6 @@
 #include <set>
 #include <sstream>
 #include <thread>
-#include <utility>
 
 #include "tests/integration/background_generation.h"
 #include "tests/promtool.h"
@@ -79,7 +78,8 @@ void expect_grown(const Series& before, const Series& after) {
 // Goal: counters go on through a resize, also those of workers that were away for a while, and the
 // number of workers is that of now. Oracle: each value before, and numbers by hand.
 TEST(MetricsOfAnInstance, NeverFallInAResize) {
-    Instance instance({"--attention-workers", "2", "--ffn-workers", "2"});
+    Instance instance(
+        {"--attention-workers", "2", "--ffn-workers", "2", "--prefix-cache", "false"});
     instance.wait_ready();
     const auto resize = [&](uint32_t attention, uint32_t ffn) {
         client::Resize asked;
@@ -88,22 +88,24 @@ TEST(MetricsOfAnInstance, NeverFallInAResize) {
         const auto resized = instance.connect().resize(asked, nullptr, kPatience);
         ASSERT_TRUE(resized.ok()) << resized.error().message;
     };
+    constexpr int kNumRequests = 3;
+    constexpr int kNumTokens = 20;
     const auto work = [&] {
-        for (int i = 0; i < 3; ++i) {
-            ASSERT_TRUE(instance.connect().generate(long_request(20)).ok());
+        for (int i = 0; i < kNumRequests; ++i) {
+            ASSERT_TRUE(instance.connect().generate(long_request(kNumTokens)).ok());
         }
     };
     work();
+    // Every position but the last token's was computed, as 4 (top_k) rows and that of the shared
+    // expert, in each of 5 MoE layers.
+    const int num_prompt = long_request(kNumTokens).token_ids().ids_size();
+    const int num_rows = kNumRequests * (num_prompt + kNumTokens - 1) * (4 + 1) * 5;
     // A worker counts rows behind the answer to them.
     Series at_first;
-    Series later = series_of(exposition_of(instance));
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    do {
-        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "rows are counted for ever";
-        at_first = std::exchange(later, {});
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        later = series_of(exposition_of(instance));
-    } while (sum_of(at_first, "afd_expert_rows_total") != sum_of(later, "afd_expert_rows_total"));
+    wait_until("all rows are counted", [&] {
+        at_first = series_of(exposition_of(instance));
+        return sum_of(at_first, "afd_expert_rows_total") >= num_rows;
+    });
     resize(1, 1);
     const Series small = series_of(exposition_of(instance));
     EXPECT_EQ(sum_of(small, "afd_worker_up"), 2);
