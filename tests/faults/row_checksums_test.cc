@@ -3,10 +3,10 @@
 // Rows that change on their way between the workers.
 //
 // Method: while requests run, this process flips bits of rows in the windows of a live instance, as
-// bad memory would, and nothing but rows: at most three in the time of a few requests where they
-// are to be mended, because a row is sent again three times; elsewhere some thousand a second.
-// Oracle: the replies of the same instance before that, token ids and log probabilities to the last
-// bit. Without checksums they change, which shows that the method disturbs anything.
+// bad memory would, and nothing but rows: at most three, spread over the time of a few requests,
+// where they are to be mended, because a row is sent again three times; elsewhere some thousand a
+// second. Oracle: the replies of the same instance before that, token ids and log probabilities to
+// the last bit. Without checksums they change, which shows that the method disturbs anything.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <random>
 #include <thread>
@@ -75,25 +76,24 @@ class WindowRows {
 };
 
 // Flips bits of rows in the windows of the instance, in turn, until the end of the object or until
-// as many are flipped as it may.
+// as many are flipped as it may; up to `pause_us` lies between two.
 class Flipper {
   public:
     static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-    Flipper(const Instance& instance, int64_t num_flips) : num_left_(num_flips) {
+    Flipper(const Instance& instance, int64_t num_flips, int64_t pause_us) : num_left_(num_flips) {
         for (const std::string& name : instance.segments()) {
             if (name.ends_with("-window")) windows_.push_back(std::make_unique<WindowRows>(name));
         }
         EXPECT_EQ(windows_.size(), 2U);
-        thread_ = std::thread([this] {
+        thread_ = std::thread([this, pause_us] {
             std::mt19937 random(1);
             for (size_t i = 0; !is_over_; ++i) {
                 if (num_left_ > 0) {
                     windows_[i % windows_.size()]->flip(random);
                     num_left_ -= 1;
                 }
-                // Few are to be spread over the time of the requests.
-                usleep(static_cast<useconds_t>(random() % (num_left_ > kMany ? 100 : 20'000)));
+                usleep(static_cast<useconds_t>(random() % pause_us));
             }
         });
     }
@@ -105,8 +105,6 @@ class Flipper {
     void set_limit(int64_t num_flips) { num_left_ = num_flips; }
 
   private:
-    static constexpr int64_t kMany = 1000;
-
     std::vector<std::unique_ptr<WindowRows>> windows_;
     std::atomic<bool> is_over_{false};
     std::atomic<int64_t> num_left_;
@@ -141,10 +139,15 @@ TEST_P(RowChecksums, FindWhatWasCorruptedAndItIsSentAgain) {
     Instance instance(flags("true", GetParam()));
     instance.wait_ready();
     const std::vector<Reply> expected = run_all_at_once(instance, checked_requests());
+    // The first time takes longer.
+    const auto start = client::Clock::now();
+    expect_same_bits(expected, run_all_at_once(instance, checked_requests()), "undisturbed");
+    const std::chrono::microseconds took =
+        std::chrono::duration_cast<std::chrono::microseconds>(client::Clock::now() - start);
     const auto deadline = client::Clock::now() + 4 * kPatience;
     bool is_there = false;
     bool is_back = false;
-    Flipper flipper(instance, 0);
+    Flipper flipper(instance, 0, took.count() / 3 + 1);
     while (!(is_there && is_back) && client::Clock::now() < deadline && !HasFailure()) {
         flipper.set_limit(3);
         expect_same_bits(
@@ -164,7 +167,7 @@ TEST_P(RowChecksums, AreMissedWhereTheyAreOff) {
     const std::vector<Reply> expected = run_all_at_once(instance, checked_requests());
     const auto deadline = client::Clock::now() + kPatience;
     bool is_changed = false;
-    Flipper flipper(instance, Flipper::kNoLimit);
+    Flipper flipper(instance, Flipper::kNoLimit, 100);
     while (!is_changed && client::Clock::now() < deadline) {
         is_changed = run_all_at_once(instance, checked_requests()) != expected;
     }
