@@ -54,13 +54,15 @@ TEST(Connection, WhatWaitsForRoomArrivesWholeAndInOrder) {
         Connection::connect({server.socket_path(), ""}, deadline_after(milliseconds(5000)));
     ASSERT_TRUE(made.ok()) << made.error().message;
     Connection& connection = made.value();
+    bool has_waited = false;
     for (size_t i = 0; i < kNumRequests; ++i) {
         Request request;
         request.set_request_id(i + 1);
         request.mutable_generate()->set_text(text_of(i));
         ASSERT_TRUE(connection.send(request).ok());
+        has_waited |= (connection.events() & POLLOUT) != 0;
     }
-    EXPECT_TRUE((connection.events() & POLLOUT) != 0);
+    EXPECT_TRUE(has_waited);
     // Answers are read meanwhile, or the mock waits for room itself.
     std::vector<Response> responses;
     while (server.generates().size() < kNumRequests) {
