@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "clients/load/histogram.h"
 #include "clients/load/level_result.h"
 #include "clients/load/load_options.h"
 #include "clients/load/workload.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::client {
 namespace {
@@ -154,13 +154,13 @@ TEST(PoissonArrivals, HaveTheAskedRateAndExponentialGaps) {
 }
 
 TEST(Prompts, ReadsALineEachAndTellsWhatIsMissing) {
-    const std::string path = ::testing::TempDir() + "/afd_prompts_test.txt";
-    std::ofstream(path) << "first\n\nsecond\r\nthird";
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.write("prompts.txt", "first\n\nsecond\r\nthird");
     const auto prompts = read_prompts(path);
     ASSERT_TRUE(prompts.ok());
     EXPECT_THAT(prompts.value(), ElementsAre("first", "second", "third"));
 
-    std::ofstream(path) << "\n\n";
+    directory.write("prompts.txt", "\n\n");
     EXPECT_THAT(read_prompts(path).error().message, HasSubstr("holds no prompt"));
     std::filesystem::remove(path);
     const auto missing = read_prompts(path);
