@@ -223,7 +223,7 @@ TEST_F(AfdLoad, InterruptWritesWhatItHas) {
 }
 
 TEST_F(AfdLoad, StoppedClientIsCalledSaturated) {
-    // Stopped for 300 ms while 200 requests a second fall due: the lag says so.
+    // Stopped for 300 ms of 5 s, while 200 requests a second fall due: the lag says so.
     std::atomic<size_t> num_seen{0};
     MockAfdd server([&](size_t index, const Generate& request) {
         num_seen.fetch_add(1, std::memory_order_relaxed);
@@ -233,7 +233,7 @@ TEST_F(AfdLoad, StoppedClientIsCalledSaturated) {
     options.stop_when = [&] { return num_seen.load(std::memory_order_relaxed) >= 20; };
     options.stopped_for = milliseconds(300);
     const ProgramResult result =
-        load(server, {"--rate", "200", "--requests", "200", "--warmup", "0", "--strict"}, options);
+        load(server, {"--rate", "200", "--requests", "1000", "--warmup", "0", "--strict"}, options);
     EXPECT_EQ(result.exit_code, 4) << result.out;
     EXPECT_THAT(result.out, HasSubstr("client SATURATED at r=200: it sent p99 "));
     const nlohmann::json report = nlohmann::json::parse(read("result.json"));
