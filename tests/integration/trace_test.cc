@@ -182,7 +182,8 @@ TEST(Trace, ShowsEveryRoundFromDispatchOverExpertsToCombine) {
     instance.wait_ready();
     std::optional<Load> load(std::in_place, instance, 4);
     const json trace = trace_of(instance, [](const json& now) {
-        return num_whole_rounds(now) >= 50 && has_all(now, {"attention", "head", "return"});
+        return num_whole_rounds(now) >= 50 && names_of(now).size() == 4 &&
+               has_all(now, {"attention", "head", "return"});
     });
     load.reset();
     ASSERT_FALSE(trace.is_discarded()) << "not JSON";
