@@ -33,7 +33,8 @@ class BackgroundGeneration {
                           uint32_t count,
                           const std::vector<pid_t>& workers);
     // Stops all workers likewise, at whatever they do, so that `disturb()` happens amid the
-    // request; then those go on that are left of them. REQUIRES: --stop-timeout-ms 0.
+    // request; then those go on that are left of them. REQUIRES: they may be stopped for so long
+    // (--stop-timeout-ms).
     void disturb_amid(uint32_t count, const std::function<void()>& disturb);
     static void disturb_amid(const std::vector<BackgroundGeneration*>& all,
                              uint32_t count,
@@ -83,7 +84,7 @@ struct WorkerPlace {
 
 // The replies to `request` are those of before, to the last bit, though a worker is killed
 // (SIGKILL) amid them: one for each attention worker, and anew for each of `killed`. REQUIRES:
-// --stop-timeout-ms 0.
+// workers may be stopped, as above.
 void expect_same_bits_through_kills(const Instance& instance,
                                     const client::Generate& request,
                                     const std::vector<WorkerPlace>& killed);
