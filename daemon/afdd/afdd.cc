@@ -104,6 +104,7 @@ Result<> Afdd::open_to_hosts() {
     wanted.build = build_version();
     wanted.model_identity = setup_.model().identity();
     wanted.weights_identity = setup_.model().weights_identity();
+    wanted.vocabulary_digest = setup_.vocabulary_digest();
     wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
         if (ops::is_native(known)) wanted.numeric_classes.emplace_back(ops::name_of(known));

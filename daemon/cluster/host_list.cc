@@ -174,6 +174,17 @@ Result<> HostList::check_model(const std::string& name, const cluster::Join& wan
         with(name, wanted.model_identity(), plan_.model_identity));
 }
 
+// Nothing else of the host asks its own tokenizer.
+Result<> HostList::check_vocabulary(const std::string& name, const cluster::Join& wanted) const {
+    if (plan_.awaited.at(name).num_attention_workers() == 0) return {};
+    if (wanted.vocabulary_digest() == plan_.vocabulary_digest) return {};
+    return failed_precondition(
+        "host '{}' has another tokenizer than the leader: the digest of its tokens is {:.127}, the "
+        "leader's {}; give both the same tokenizer.json (or tiktoken.model) and "
+        "tokenizer_config.json",
+        with(name, wanted.vocabulary_digest(), plan_.vocabulary_digest));
+}
+
 Result<> HostList::check_numeric_class(const std::string& name, const cluster::Join& wanted) const {
     const auto has = [&](const std::string& numeric_class) {
         return std::ranges::find(wanted.numeric_classes(), numeric_class) !=
@@ -221,6 +232,7 @@ Result<> HostList::check(const std::string& name, const cluster::Join& wanted) c
             with(name));
     }
     AFD_TRY(check_model(name, wanted));
+    AFD_TRY(check_vocabulary(name, wanted));
     AFD_TRY(check_numeric_class(name, wanted));
     if (wanted.port() == 0 || wanted.port() > UINT16_MAX) {
         return data_loss("host '{}' listens at port {}, which is none", with(name, wanted.port()));

@@ -56,7 +56,8 @@ class HostList {
         std::string build;  // The leader's (Join.build).
         std::string model_identity;
         std::string weights_identity;  // Apart from what kv_dtype adds.
-        std::string numeric_class;     // Its name: what every host must be able to run.
+        std::string vocabulary_digest;
+        std::string numeric_class;  // Its name: what every host must be able to run.
         // That the leader could run instead, slowest first.
         std::vector<std::string> numeric_classes;
         // The hosts that are awaited, and what each hears when it joins.
@@ -105,6 +106,7 @@ class HostList {
     void beat();
     Result<> check_build(const std::string& name, const cluster::Join& wanted) const;
     Result<> check_model(const std::string& name, const cluster::Join& wanted) const;
+    Result<> check_vocabulary(const std::string& name, const cluster::Join& wanted) const;
     Result<> check_numeric_class(const std::string& name, const cluster::Join& wanted) const;
     Result<> check_bits(const std::string& name, const cluster::Join& wanted) const;
     Result<> make_way(const Guest& guest, const std::string& name, const cluster::Join& wanted);

@@ -8,7 +8,7 @@
 
 namespace afd::daemon {
 
-// Of this build, to be compared and to be shown: "0.1.0 (hosts 2, rows AFDUCX04, ...)".
+// Of this build, to be compared and to be shown: "0.1.0 (hosts 3, rows AFDUCX04, ...)".
 std::string build_version();
 
 }  // namespace afd::daemon

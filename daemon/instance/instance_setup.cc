@@ -7,6 +7,7 @@
 #include "daemon/placement/ucx_host.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/vocabulary_file.h"
+#include "model/weight_cache/checksum.h"
 #include "model/weight_cache/weight_cache.h"
 #include "proto/failure.h"
 #include "schedule/shared_memory/segment.h"
@@ -133,6 +134,7 @@ Result<> InstanceSetup::create_vocabulary() {
     // Of the instance and no layout: each hands it out under a name of its own.
     const std::string name = vocabulary_name("/afd-" + config_.instance);
     AFD_ASSIGN(vocabulary_, create_vocabulary_file(name, trie));
+    vocabulary_digest_ = fmt::format("{:016x}", model::Checksum::of(trie.image()));
     return {};
 }
 

@@ -133,6 +133,7 @@ Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
     join.set_model_identity(setup_.model().identity());
     join.set_weights_identity(setup_.model().weights_identity());
     join.set_model_digest(model_digest_);
+    join.set_vocabulary_digest(setup_.vocabulary_digest());
     join.set_boot(boot_id());
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
         join.add_numeric_classes(std::string(ops::name_of(known)));

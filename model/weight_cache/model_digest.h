@@ -4,8 +4,8 @@
 // ModelDigest: one number of all that a model's weights and configuration are: every byte of every
 // tensor of the text model, which ModelFiles::identity() only samples. Two machines with equal
 // digests have files of the same bits, however these are cut into shards; of experts that were
-// packed from other files before it says nothing. It finds accidents, and is no defence against
-// someone who wants a collision (model/weight_cache/checksum.h).
+// packed from other files before, and of the tokenizer, it says nothing. It finds accidents, and is
+// no defence against someone who wants a collision (model/weight_cache/checksum.h).
 //
 // Reading it all takes as long as the disk does, so the result is kept in the weight cache, under a
 // name made of what the files are: a path, a size, an inode and times of each. Where it cannot be

@@ -99,7 +99,7 @@ class ChannelFixture : public ::testing::Test {
     ChannelFixture() { ::signal(SIGPIPE, SIG_IGN); }
 
     static const ClusterFiles& files() {
-        static const ClusterFiles made;
+        static const ClusterFiles made({"node1", "node2"});
         return made;
     }
 

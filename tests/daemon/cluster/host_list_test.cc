@@ -70,7 +70,9 @@ class HostListTest : public ChannelFixture, public HostListener {
         plan.numeric_classes = {"slow", "middling", kNumericClass};
         plan.model_identity = "weights and factors";
         plan.weights_identity = "weights";
-        plan.awaited["node1"] = {};
+        plan.vocabulary_digest = "all tokens";
+        plan.awaited["node1"].set_num_attention_workers(1);
+        plan.awaited["node2"].set_num_ffn_workers(1);
         plan.check_room = [](const std::string& host, const cluster::Join& join) -> Result<> {
             if (join.available_bytes() >= kRoomBytes) return {};
             return Error{Code::kResourceExhausted,
@@ -114,6 +116,7 @@ class HostListTest : public ChannelFixture, public HostListener {
         join.set_model_identity("weights and factors");
         join.set_weights_identity("weights");
         join.set_model_digest("all bits");
+        join.set_vocabulary_digest("all tokens");
         join.set_boot(boot);
         return message;
     }
@@ -335,6 +338,35 @@ TEST_F(HostListTest, OtherBitsOfTheSameModelAreRefused) {
               "and delete weights-* of its weight_cache");
     EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + refusal.message()));
     EXPECT_THAT(joined_, ::testing::IsEmpty());
+}
+
+// Grammars would allow other texts there.
+TEST_F(HostListTest, OtherTokensAreRefusedWhereAttentionWorkersAreToRun) {
+    ::testing::internal::CaptureStderr();
+    come_as_host();
+    cluster::HostMessage message = join_of("boot 1");
+    message.mutable_join()->set_vocabulary_digest("all tokens but one");
+    host_->queue(message);
+    const cluster::Refusal refusal = answer_to(*host_).refusal();
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(refusal.code(), static_cast<uint32_t>(Code::kFailedPrecondition));
+    EXPECT_EQ(refusal.message(),
+              "host 'node1' has another tokenizer than the leader: the digest of its tokens is all "
+              "tokens but one, the leader's all tokens; give both the same tokenizer.json (or "
+              "tiktoken.model) and tokenizer_config.json");
+    EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + refusal.message()));
+    EXPECT_THAT(joined_, ::testing::IsEmpty());
+}
+
+TEST_F(HostListTest, OtherTokensDoNotMatterWhereNoAttentionWorkerIsToRun) {
+    set_log_level("off");
+    TestHost host(loop_, list_->address(), files().identity("node2"));
+    host.joining = join_of("boot 2").join();
+    host.joining.set_vocabulary_digest("all tokens but one");
+    host.start();
+    EXPECT_TRUE(afd::daemon::run_until(
+        loop_, [&] { return host.refusal.has_value() || !joined_.empty(); }));
+    EXPECT_THAT(joined_, ::testing::ElementsAre("node2"));
 }
 
 TEST_F(HostListTest, AHostTriesAgainUntilTheLeaderKnowsItsOwnBits) {
