@@ -107,7 +107,7 @@ Result<> Afdd::open_to_hosts() {
     wanted.vocabulary_digest = setup_.vocabulary_digest();
     wanted.numeric_class = std::string(ops::name_of(setup_.numeric_class()));
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
-        if (ops::is_native(known)) wanted.numeric_classes.emplace_back(ops::name_of(known));
+        if (ops::is_native(known)) wanted.native_numeric_classes.emplace_back(ops::name_of(known));
     }
     wanted.awaited = plan.shares(config_.instance);
     // Each sum is made once: of a large model it takes milliseconds, and hosts try again and again.

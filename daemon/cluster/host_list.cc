@@ -186,17 +186,19 @@ Result<> HostList::check_vocabulary(const std::string& name, const cluster::Join
 }
 
 Result<> HostList::check_numeric_class(const std::string& name, const cluster::Join& wanted) const {
-    const auto has = [&](const std::string& numeric_class) {
-        return std::ranges::find(wanted.numeric_classes(), numeric_class) !=
-               wanted.numeric_classes().end();
+    const auto is_in = [](const auto& classes, const std::string& numeric_class) {
+        return std::ranges::find(classes, numeric_class) != classes.end();
     };
-    if (has(plan_.numeric_class)) return {};
+    if (is_in(wanted.numeric_classes(), plan_.numeric_class)) return {};
+    const auto& own = plan_.native_numeric_classes;
     const auto common =
-        std::ranges::find_if(plan_.numeric_classes.rbegin(), plan_.numeric_classes.rend(), has);
-    if (common == plan_.numeric_classes.rend()) {
-        return failed_precondition(
-            "the processor of host '{}' cannot run numeric class {}, nor another of the leader's",
-            with(name, plan_.numeric_class));
+        std::ranges::find_if(own.rbegin(), own.rend(), [&](const std::string& numeric_class) {
+            return is_in(wanted.native_numeric_classes(), numeric_class);
+        });
+    // No processor lacks portable: this is no afdd of our build.
+    if (common == own.rend()) {
+        return data_loss("host '{}' says that its processor has not even numeric class portable",
+                         with(name));
     }
     return failed_precondition(
         "the processor of host '{}' cannot run numeric class {}; the fastest that both have is "

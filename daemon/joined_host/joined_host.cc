@@ -136,7 +136,9 @@ Result<cluster::Join> JoinedHost::join_over(const ClusterLink& leader) {
     join.set_vocabulary_digest(setup_.vocabulary_digest());
     join.set_boot(boot_id());
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
-        join.add_numeric_classes(std::string(ops::name_of(known)));
+        const std::string class_name(ops::name_of(known));
+        join.add_numeric_classes(class_name);
+        if (ops::is_native(known)) join.add_native_numeric_classes(class_name);
     }
     join.set_num_cores(static_cast<uint32_t>(allowed_cpus().size()));
     join.set_memory_bytes(static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) *

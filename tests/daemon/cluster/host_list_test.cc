@@ -31,7 +31,7 @@
 namespace afd::daemon {
 namespace {
 
-constexpr const char* kNumericClass = "any";
+constexpr const char* kNumericClass = "avx512-bf16";
 
 // What a host says to join, and hears, in a loop.
 class TestHost : public LeaderListener {
@@ -67,7 +67,7 @@ class HostListTest : public ChannelFixture, public HostListener {
         HostList::Plan plan;
         plan.build = "0.2.0 (rows 4)";
         plan.numeric_class = kNumericClass;
-        plan.numeric_classes = {"slow", "middling", kNumericClass};
+        plan.native_numeric_classes = {"portable", "avx2", "avx512", kNumericClass, "amx"};
         plan.model_identity = "weights and factors";
         plan.weights_identity = "weights";
         plan.vocabulary_digest = "all tokens";
@@ -292,33 +292,32 @@ TEST_F(HostListTest, AnotherVersionIsRefusedOnBothEnds) {
 }
 
 // Goal: whoever hears that a processor cannot run the leader's numeric class hears which one to ask
-// for. Method: hosts whose classes are some of the leader's, and one that has none of them.
+// for. Method: a leader that has AMX and runs avx512-bf16, and processors without that. They run
+// amx all the same, many times as slowly.
 TEST_F(HostListTest, AHostWithoutTheNumericClassIsRefusedOnBothEnds) {
-    struct Case {
-        std::vector<const char*> classes;
-        const char* why;
-    };
-    const std::string cannot = "the processor of host 'node1' cannot run numeric class any";
-    for (const Case& other :
-         {Case{{"slow", "middling", "another"},
-               "; the fastest that both have is middling: start the leader with --numeric-class "
-               "middling"},
-          Case{{"slow"},
-               "; the fastest that both have is slow: start the leader with --numeric-class slow"},
-          Case{{"another"}, ", nor another of the leader's"}}) {
+    using Classes = std::vector<std::string>;
+    const auto expect_refused = [&](const Classes& native, const std::string& why) {
         ::testing::internal::CaptureStderr();
         TestHost host(loop_, list_->address(), files().identity("node1"));
         host.joining = join_of("boot 1").join();
-        host.joining.clear_numeric_classes();
-        for (const char* known : other.classes) host.joining.add_numeric_classes(known);
+        host.joining.mutable_numeric_classes()->Assign(native.begin(), native.end());
+        host.joining.add_numeric_classes("amx");
+        host.joining.mutable_native_numeric_classes()->Assign(native.begin(), native.end());
         host.start();
         EXPECT_TRUE(afd::daemon::run_until(loop_, [&] { return host.refusal.has_value(); }));
         const std::string lines = ::testing::internal::GetCapturedStderr();
-        EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + cannot + other.why));
+        EXPECT_THAT(lines, ::testing::HasSubstr("refused: " + why));
         ASSERT_TRUE(host.refusal.has_value());
-        EXPECT_THAT(host.refusal->message,
-                    ::testing::EndsWith(" refuses this host: " + cannot + other.why));
-    }
+        EXPECT_THAT(host.refusal->message, ::testing::EndsWith(" refuses this host: " + why));
+    };
+    const auto cannot = [](const std::string& common) {
+        return "the processor of host 'node1' cannot run numeric class avx512-bf16; the fastest "
+               "that both have is " +
+               common + ": start the leader with --numeric-class " + common;
+    };
+    expect_refused({"portable", "avx2", "avx512"}, cannot("avx512"));
+    expect_refused({"portable"}, cannot("portable"));
+    expect_refused({}, "host 'node1' says that its processor has not even numeric class portable");
     EXPECT_THAT(joined_, ::testing::IsEmpty());
 }
 
