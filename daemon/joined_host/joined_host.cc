@@ -157,7 +157,7 @@ Result<> JoinedHost::say_room(cluster::Join& join) {
         ending_since_ms_ = ending_since_ms_.value_or(now_ms);
         // One that the kernel does not let go holds up no others.
         if (now_ms - *ending_since_ms_ < kEndingMsMax) {
-            return unavailable("{}: the workers of before have not ended yet",
+            return unavailable("{}: the workers of this host from before have not ended yet",
                                with(tie_->leader_name()));
         }
     }
