@@ -2,9 +2,10 @@
 #pragma once
 
 // KeptExperts: the packed experts that workers of this host have mapped from the weight cache,
-// still mapped when these workers are gone, so that the kernel keeps what it has of the files for
-// the next ones. It reads none of them, and locks nothing into memory: what the kernel needs
-// elsewhere, it takes, and the next worker reads that again.
+// still mapped when these workers are gone. That holds the files themselves: their inodes, and the
+// room on the disk of those that are deleted. It does not hold what memory has of them: no block is
+// touched here, and the kernel keeps or takes those pages as it does of any file that was read.
+// What it has taken the next worker reads again.
 
 #include <cstddef>
 #include <vector>
