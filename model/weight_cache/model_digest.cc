@@ -190,8 +190,8 @@ Result<std::string> ModelDigest::digests_folder() const {
 Result<> ModelDigest::keep(const std::string& stamps, uint64_t digest) const {
     AFD_ASSIGN(const std::string folder, digests_folder());
     const std::string path = folder + "/" + kept_name(stamps);
-    AFD_ASSIGN(const auto lock, FileLock::try_acquire(folder + "/lock"));
-    // Another writes, the same one perhaps: whose is kept does not matter.
+    AFD_ASSIGN(const auto lock, FileLock::try_acquire(path + ".lock"));
+    // Another process writes the same one.
     if (!lock) return {};
     AFD_ASSIGN(auto writer, SealedFileWriter::create(path, kept_key(stamps), kKeptBytes));
     DigestBytes bytes;

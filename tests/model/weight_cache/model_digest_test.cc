@@ -20,6 +20,7 @@
 #include "model/checkpoint/tensor_store.h"
 #include "model/family/model_files.h"
 #include "model/safetensors/safetensors_writer.h"
+#include "model/weight_cache/file_lock.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 
@@ -145,6 +146,16 @@ TEST_F(ModelDigestTest, IsReadOnceAndKept) {
     EXPECT_EQ(second.digest, first.digest);
     // Of the same files, and another configuration.
     EXPECT_NE(find(cache(), 1, "{\"a\": 1}").digest, first.digest);
+}
+
+// Two instances of different models may be done at once.
+TEST_F(ModelDigestTest, IsKeptWhileThatOfAnotherModelIsWritten) {
+    find(cache());
+    const auto lock = FileLock::try_acquire(kept_file() + ".lock");
+    ASSERT_TRUE(lock.ok() && lock.value());
+    const std::string other = "{\"a\": 1}";
+    EXPECT_EQ(find(cache(), 1, other).num_read, num_bytes());
+    EXPECT_EQ(find(cache(), 1, other).num_read, 0U);
 }
 
 TEST_F(ModelDigestTest, WhatWasKeptOfOtherFilesIsNotUsed) {
