@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -135,8 +136,10 @@ Result<> ModelDigest::read(std::vector<Piece>& pieces, unsigned num_threads) {
     std::optional<Error> problem;
     const auto work = [&] {
         std::vector<std::byte> buffer(kPieceBytes);
-        while (!is_stopped_) {
-            const size_t index = next++;
+        while (!is_stopped()) {
+            // Relaxed: partners are the other threads. Each index is one thread's, and what it
+            // makes of the piece is seen after join().
+            const size_t index = next.fetch_add(1, std::memory_order_relaxed);
             if (index >= pieces.size()) return;
             Piece& piece = pieces[index];
             const auto bytes = std::span(buffer).first(piece.bytes);
@@ -144,11 +147,13 @@ Result<> ModelDigest::read(std::vector<Piece>& pieces, unsigned num_threads) {
             if (!done.ok()) {
                 const std::lock_guard lock(mutex);
                 if (!problem) problem = done.error();
-                next = pieces.size();
+                // Relaxed: partners are the looks of other threads; a late one costs only a read.
+                next.store(pieces.size(), std::memory_order_relaxed);
                 return;
             }
             piece.checksum = Checksum::of(bytes);
-            bytes_read_ += piece.bytes;
+            // Relaxed: partner is bytes_read().
+            bytes_read_.fetch_add(piece.bytes, std::memory_order_relaxed);
         }
     };
     std::vector<std::thread> helpers;
@@ -161,7 +166,7 @@ Result<> ModelDigest::read(std::vector<Piece>& pieces, unsigned num_threads) {
     work();
     for (std::thread& helper : helpers) helper.join();
     if (problem) return *problem;
-    if (is_stopped_) {
+    if (is_stopped()) {
         return cancelled("reading the weights was stopped");
     }
     return {};

@@ -26,13 +26,19 @@ class ModelDigest {
     // REQUIRES: `tensors` outlives it. `cache_directory`: that of a WeightCache; empty: off.
     ModelDigest(const TensorFiles& tensors, std::string config_text, std::string cache_directory);
 
-    // 16 hexadecimal digits. Once; `num_threads` of them read and compute, this one included.
-    // Errors: those of SafetensorsFile::read(); kCancelled after stop().
+    // Returns 16 hexadecimal digits, which `num_threads` threads read and compute, this one
+    // included. Call it once. Errors: those of SafetensorsFile::read(); kCancelled after stop().
     Result<std::string> compute(unsigned num_threads);
 
     // From any thread: compute() ends within the time of one read.
-    void stop() { is_stopped_ = true; }
-    uint64_t bytes_read() const { return bytes_read_; }
+    void stop() {
+        // Relaxed: partner is is_stopped(), where a late look costs only a read.
+        is_stopped_.store(true, std::memory_order_relaxed);
+    }
+    uint64_t bytes_read() const {
+        // Relaxed: partner is the sum in read(); a number to be shown.
+        return bytes_read_.load(std::memory_order_relaxed);
+    }
     uint64_t total_bytes() const { return total_bytes_; }
 
     // After compute(): why the next start computes it again; empty if it does not.
@@ -41,6 +47,10 @@ class ModelDigest {
   private:
     struct Piece;
 
+    bool is_stopped() const {
+        // Relaxed: partner is stop().
+        return is_stopped_.load(std::memory_order_relaxed);
+    }
     Result<std::string> stamps() const;
     std::vector<Piece> pieces() const;
     Result<> read(std::vector<Piece>& pieces, unsigned num_threads);
