@@ -5,8 +5,9 @@
 // one job after the other, in the order in which they were asked for, and what is to follow runs on
 // the loop. It sleeps while there is none.
 //
-// Everything but the work itself happens on the loop's thread. Work owns what it reads and writes:
-// who asked for it may be gone before it is done.
+// Everything but the work itself happens on the loop's thread. Work owns what it reads and writes,
+// since who asked for it may be gone before it is done. With End::kWait it may also use what
+// outlives the thread: members of the thread's owner that stand before it.
 
 #include <functional>
 #include <memory>
