@@ -239,7 +239,8 @@ SafetensorsFile::~SafetensorsFile() {
 Result<std::string> SafetensorsFile::stamp() const {
     struct stat status {};
     if (::fstat(fd_, &status) != 0) {
-        return unavailable("{}: looking: {}", with(path_, std::strerror(errno)));
+        return unavailable("{}: its size and times cannot be read: {}",
+                           with(path_, std::strerror(errno)));
     }
     // Whoever sets the time of the bytes back changes that of the inode.
     return fmt::format("{} bytes, device {}, inode {}, written {}.{:09}, changed {}.{:09}",

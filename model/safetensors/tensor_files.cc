@@ -24,9 +24,11 @@ constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kIndexBytesMax = 256u << 20;
 
-Error doubled(const std::string& directory, const std::string& name) {
-    return data_loss("{}: tensor {} is there twice, within a larger model and beside it",
-                     with(directory, name));
+Error doubled(const std::string& directory, const std::string& name, const NamePrefix& prefix) {
+    return data_loss(
+        "{}: tensor {} is there twice, within a larger model (as {}) and beside it; fetch the "
+        "model again, or write its files without one of the two",
+        with(directory, name, prefix.stored_name(name)));
 }
 
 // Some names of the directory, for the message that the weights are missing.
@@ -77,6 +79,11 @@ Result<std::map<std::string, std::string>> read_index(const std::string& path) {
 }
 
 }  // namespace
+
+std::string NamePrefix::stored_name(std::string_view plain_name) const {
+    if (!plain_name.starts_with(plain)) return std::string(plain_name);
+    return std::string(stored) + std::string(plain_name.substr(plain.size()));
+}
 
 Result<TensorFiles> TensorFiles::open(const std::string& directory) {
     TensorFiles files;
@@ -130,9 +137,12 @@ Result<> TensorFiles::rename(const NamePrefix& prefix) {
         if (name.starts_with(prefix.stored)) {
             const std::string plain = std::string(prefix.plain) + name.substr(prefix.stored.size());
             file.rename(entry.tensor, plain);
-            if (!renamed.emplace(plain, entry).second) return doubled(directory_, plain);
+            const Entry under_plain{entry.file, entry.tensor, true};
+            if (!renamed.emplace(plain, under_plain).second) {
+                return doubled(directory_, plain, prefix);
+            }
         } else if (!prefix.kept.empty() && name.starts_with(prefix.kept)) {
-            if (!renamed.emplace(name, entry).second) return doubled(directory_, name);
+            if (!renamed.emplace(name, entry).second) return doubled(directory_, name, prefix);
         } else {
             const TensorInfo& tensor = file.tensors()[entry.tensor];
             ++nameless_.count;
@@ -141,12 +151,6 @@ Result<> TensorFiles::rename(const NamePrefix& prefix) {
     }
     by_name_ = std::move(renamed);
     return {};
-}
-
-std::string TensorFiles::stored_name(std::string_view name) const {
-    const bool is_kept = !prefix_.kept.empty() && name.starts_with(prefix_.kept);
-    if (is_kept || !name.starts_with(prefix_.plain)) return std::string(name);
-    return std::string(prefix_.stored) + std::string(name.substr(prefix_.plain.size()));
 }
 
 const TensorInfo* TensorFiles::find(std::string_view name) const {
@@ -174,10 +178,11 @@ Result<const TensorInfo*> TensorFiles::checked(std::string_view name,
     const TensorInfo* tensor = find(name);
     if (tensor == nullptr) {
         return not_found("{}: tensor {} {} is missing from the weights",
-                         with(directory_, stored_name(name), shape_text(shape)));
+                         with(directory_, prefix_.stored_name(name), shape_text(shape)));
     }
-    const std::string where =
-        files_[by_name_.find(name)->second.file].path() + ": tensor " + stored_name(name);
+    const Entry& entry = by_name_.find(name)->second;
+    const std::string where = files_[entry.file].path() + ": tensor " +
+                              (entry.is_renamed ? prefix_.stored_name(name) : std::string(name));
     if (!std::ranges::equal(tensor->shape, shape)) {
         return invalid_argument(
             "{}: expected shape {}, found {}; config.json and the weights disagree",

@@ -25,6 +25,9 @@ struct NamePrefix {
     std::string_view stored;
     std::string_view plain;
     std::string_view kept;  // Names that begin so are plain already; "": none.
+
+    // As files have the name, if it is not one of the kept ones.
+    std::string stored_name(std::string_view plain_name) const;
 };
 
 class TensorFiles {
@@ -46,9 +49,10 @@ class TensorFiles {
     Result<> add_file(const std::string& path);
 
     // Tensors are found and listed by their plain names from now on; those whose stored names begin
-    // in another way are not there any more. Messages of this class have the stored names, but for
-    // those that NamePrefix::kept may begin. REQUIRES: for the first time; what `prefix` views
-    // lives as long as the program. Errors: kDataLoss: two tensors have one plain name.
+    // in another way are not there any more. Messages of this class have the stored names; what is
+    // missing would have that of `prefix`. Files that are added later keep their names.
+    // REQUIRES: for the first time; what `prefix` views lives as long as the program.
+    // Errors: kDataLoss: two tensors have one plain name.
     Result<> rename(const NamePrefix& prefix);
     const Nameless& nameless() const { return nameless_; }
 
@@ -100,10 +104,8 @@ class TensorFiles {
     struct Entry {
         size_t file = 0;
         size_t tensor = 0;
+        bool is_renamed = false;  // NamePrefix::stored_name() has its name in the file.
     };
-
-    // As it is in the files.
-    std::string stored_name(std::string_view name) const;
 
     std::string directory_;
     std::vector<SafetensorsFile> files_;

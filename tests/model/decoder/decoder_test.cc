@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -15,6 +16,7 @@
 
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/local_decoder.h"
+#include "model/mla/mla_tensors.h"
 #include "model/reference/reference_decoder.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -331,7 +333,29 @@ TEST(LocalDecoder, RefusesATextModelWithAHeadWithinAndOneBeside) {
     EXPECT_EQ(files.error().code, Code::kDataLoss);
     EXPECT_THAT(
         files.error().message,
-        HasSubstr("tensor lm_head.weight is there twice, within a larger model and beside"));
+        HasSubstr("tensor lm_head.weight is there twice, within a larger model (as "
+                  "language_model.lm_head.weight) and beside it; fetch the model again, or write "
+                  "its files without one of the two"));
+}
+
+// Factors of a cache are in a file of their own, under plain names.
+TEST(LocalDecoder, NamesAFactorOfATextModelAsItIsStored) {
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder builder(small_config());
+    builder.wrap(kWrappedNames[0]);
+    builder.write(directory.path());
+    write_kv_factors(directory.path(), opened(directory).config());
+    const ModelFiles files = opened(directory, ops::KvDtype::kInt8Channel);
+    const auto error_of = [&](const std::string& name) {
+        return files.tensors().read_f32(name, std::array<uint64_t, 1>{7}).error().message;
+    };
+    EXPECT_THAT(error_of(key_scale_name(0)),
+                HasSubstr("/kv_scales.safetensors: tensor " + key_scale_name(0) +
+                          ": expected shape [7], found ["));
+    EXPECT_THAT(error_of("lm_head.weight"),
+                HasSubstr("/model.safetensors: tensor lm_head.weight: expected shape [7]"));
+    EXPECT_THAT(error_of("model.norm.weight"),
+                HasSubstr("/model.safetensors: tensor language_model.model.norm.weight: expected"));
 }
 
 TEST(LocalDecoder, UsesTheEmbeddingAsHeadWhereTied) {
