@@ -103,10 +103,12 @@ void check_attention_format(KeyReader& keys, const ModelConfig& config) {
                 "for models of type " + config.model_type + " with \"attention\": " + list);
 }
 
-// `format_origin`: where the object has its quantization_config from.
+// `format_origin`: where the object has its quantization_config from; another place than `origin`
+// only if it `is_part` of a larger model.
 Result<ModelConfig> read_config(const Json& object,
                                 const std::string& origin,
-                                const std::string& format_origin) {
+                                const std::string& format_origin,
+                                bool is_part) {
     KeyReader keys(object, origin);
     ModelConfig config;
     const std::optional<Family> family = find_family(keys);
@@ -119,12 +121,26 @@ Result<ModelConfig> read_config(const Json& object,
     family->read(keys, config);
     // Only then is there an attention to ask, and do layers and tensors have names.
     if (!keys.failed()) check_attention_format(keys, config);
-    if (!keys.failed()) foretell_expert_formats(keys, config);
+    if (!keys.failed()) foretell_expert_formats(keys, is_part, config);
     if (keys.failed()) return keys.problem();
 
     AFD_ASSIGN(config.eos_token_ids,
                read_token_ids(object, "eos_token_id", config.vocab_size, origin));
     return config;
+}
+
+// Whether text_model_of() has from the object of the text model, and not from beside it, what
+// read_quantisation() reads or refuses.
+bool has_own_format(const Json& config) {
+    const auto has = [](const Json& object, const char* key) {
+        const auto at = object.find(key);
+        return at != object.end() && !at->is_null();
+    };
+    for (const char* key : {"quantization_config", "compression_config"}) {
+        if (has(config.at(kTextConfig), key)) return true;
+        if (has(config, key)) return false;
+    }
+    return false;
 }
 
 }  // namespace
@@ -134,12 +150,10 @@ Result<ModelConfig> parse_model_config(std::string_view text, const std::string&
     if (!object.is_object()) {
         return Error{Code::kDataLoss, origin + ": not a JSON object"};
     }
-    if (!has_text_config(object)) return read_config(object, origin, origin);
+    if (!has_text_config(object)) return read_config(object, origin, origin, false);
     const std::string inside = origin + ": " + kTextConfig;
-    const Json& own = object.at(kTextConfig);
-    const auto format = own.find("quantization_config");
-    const bool is_inside = format != own.end() && !format->is_null();
-    return read_config(text_model_of(object), inside, is_inside ? inside : origin);
+    return read_config(
+        text_model_of(object), inside, has_own_format(object) ? inside : origin, true);
 }
 
 }  // namespace afd::model

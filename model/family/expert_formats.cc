@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/family/expert_formats.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -39,14 +40,20 @@ void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) 
 // The modules that a quantization_config calls quantised, which its reader has accepted.
 class QuantisedModules {
   public:
-    explicit QuantisedModules(const Json& object)
-        : targets_(targets_of(object)), ignored_(ignored_of(object)) {}
+    QuantisedModules(const Json& object, bool is_part)
+        : targets_(targets_of(object)), ignored_(ignored_of(object)), is_part_(is_part) {}
 
     bool has(const std::string& module) const {
-        return (!targets_ || targets_->names(module)) && !ignored_.names(module);
+        return (!targets_ || is_named(*targets_, module)) && !is_named(ignored_, module);
     }
 
   private:
+    bool is_named(const ModuleFilter& list, const std::string& module) const {
+        const auto is_so = [&](const NamePrefix& prefix) {
+            return list.names(prefix.stored_name(module));
+        };
+        return list.names(module) || (is_part_ && std::ranges::any_of(kWrappedNames, is_so));
+    }
     static bool is_of(const Json& object, const char* method) {
         return object.at("quant_method") == method;
     }
@@ -81,6 +88,7 @@ class QuantisedModules {
 
     std::optional<ModuleFilter> targets_;
     ModuleFilter ignored_;
+    bool is_part_;
 };
 
 // How the tensors have the int4 matrices of a kind.
@@ -140,10 +148,10 @@ void settle_fused(const TensorStore& tensors, ModelConfig& config) {
 
 }  // namespace
 
-void foretell_expert_formats(const KeyReader& keys, ModelConfig& config) {
+void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& config) {
     QuantisationConfig& quantisation = config.quantisation;
     if (!config.form.is_int4() || !ops::is_int4(quantisation.experts)) return;
-    const QuantisedModules modules(*keys.find("quantization_config"));
+    const QuantisedModules modules(*keys.find("quantization_config"), is_part);
     const auto are_quantised = [&](MlpKind kind) {
         bool are_all = true;
         for_each_matrix(config, kind, [&](const std::string& module) {

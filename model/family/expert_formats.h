@@ -12,9 +12,9 @@
 namespace afd::model {
 
 // What quantization_config says itself: `ignore` and `targets` of compressed-tensors, exceptions in
-// GPTQ's `dynamic`. All there is to go by before the weights are there. REQUIRES: the family has
-// read `config`.
-void foretell_expert_formats(const KeyReader& keys, ModelConfig& config);
+// GPTQ's `dynamic`. All there is to go by before the weights are there. `is_part`: of a larger
+// model, whose lists may have the names of kWrappedNames. REQUIRES: the family has read `config`.
+void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& config);
 
 // What the tensors say, whatever was foretold. Routed experts stay in int4 if each of their
 // matrices is, with scales of one type in 16 bits, and those of gpt-oss in mxfp4 if each is;

@@ -140,6 +140,12 @@ TEST(ModelConfig, SaysInWhichObjectAKeyIsWrong) {
     EXPECT_THAT(refusal(config).message,
                 StartsWith("config.json: quantization_config: weight_block_size is [64,64]"));
     config = wrapped(v3_config());
+    config["compression_config"] = {{"quant_method", "compressed-tensors"}};
+    EXPECT_THAT(refusal(config).message, StartsWith("config.json: compression_config is "));
+    config["text_config"]["compression_config"] = config["compression_config"];
+    EXPECT_THAT(refusal(config).message,
+                StartsWith("config.json: text_config: compression_config is "));
+    config = wrapped(v3_config());
     config["text_config"].erase("architectures");
     config["text_config"]["model_type"] = "other_text";
     EXPECT_THAT(refusal(config).message,
@@ -360,6 +366,33 @@ TEST(ModelConfig, ForetellsWhichExpertsStayInt4) {
                                      {"group_size", 32},
                                      {"dynamic", {{"-:.*shared_experts.*", json::object()}}}};
     EXPECT_EQ(formats(), "experts int4-g32, shared and dense bf16");
+}
+
+// Lists of a wrapped release have the names that its files have.
+TEST(ModelConfig, ForetellsWhichExpertsOfATextModelStayInt4) {
+    json config = wrapped(packed_config());
+    json& quantisation = config["text_config"]["quantization_config"];
+    json& group = quantisation["config_groups"]["group_0"];
+    const auto formats = [&] { return describe(parsed(config).quantisation); };
+    constexpr const char* kRoutedAlone = "experts int4-g32, shared and dense bf16";
+    group["targets"] = json::array({"Linear"});
+    for (const char* ignored : {"model.layers.0.mlp.down_proj",
+                                "language_model.model.layers.0.mlp.down_proj",
+                                "model.language_model.layers.0.mlp.down_proj",
+                                "re:language_model.*shared_experts.*",
+                                "re:model\\.language_model.*shared_experts.*"}) {
+        quantisation["ignore"] = json::array({ignored});
+        EXPECT_EQ(formats(), kRoutedAlone) << ignored;
+    }
+    quantisation["ignore"] = json::array({"vision_tower.layers.0.mlp.down_proj"});
+    EXPECT_EQ(formats(), "experts int4-g32");
+    group["targets"] = json::array({"re:language_model.*mlp\\.experts.*"});
+    EXPECT_EQ(formats(), kRoutedAlone);
+    // Alone it has no other names than its own.
+    config = packed_config();
+    config["quantization_config"]["ignore"] =
+        json::array({"language_model.model.layers.0.mlp.down_proj"});
+    EXPECT_EQ(formats(), "experts int4-g32");
 }
 
 TEST(ModelConfig, RefusesAPartialRotationWhereverItStands) {
