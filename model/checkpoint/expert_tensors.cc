@@ -150,9 +150,9 @@ Result<ExpertTensors> read_expert_tensors(const TensorStore& tensors,
         }
         // What afd-quantize writes has a tensor for each expert.
         return unimplemented(
-            "tensor {}gate_up_proj holds all experts of its layer, and config.json says {}; such "
-            "tensors are served in bf16, fp16 and fp32 only: convert the model to bf16 first",
-            with(experts, ops::name_of(format)));
+            "tensor {}gate_up_proj holds all experts of its layer, and config.json says {}; "
+            "supported: bf16, fp16 and fp32{}",
+            with(experts, ops::name_of(format), kForeignRemedy));
     }
     const std::string prefix = expert_prefix(config, layer, expert);
     const uint64_t hidden = config.hidden;

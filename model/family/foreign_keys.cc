@@ -110,7 +110,7 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
                     {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"},
                     kForeignRemedy);
     if (keys.find("kv_cache_scheme") != nullptr) {
-        refuse_foreign(keys, "kv_cache_scheme", "none (the cache is bf16)");
+        refuse_foreign(keys, "kv_cache_scheme", "none (kv_dtype of afdd decides)");
     }
     refuse_transforms(keys);
     const Json* weights = weights_of_groups(keys);

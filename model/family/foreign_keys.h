@@ -13,11 +13,7 @@
 
 namespace afd::model {
 
-// Ends the message about a form of another program that is not read: what the user can do next.
-inline constexpr const char* kForeignRemedy =
-    "; for another one run afd-quantize on the original model or convert this one to bf16";
-
-// Refuses the key as kUnimplemented, with that remedy.
+// Refuses the key as kUnimplemented, with kForeignRemedy.
 void refuse_foreign(KeyReader& keys, const char* key, const std::string& supported);
 
 // Whether read_foreign_quantisation() knows this quant_method.

@@ -33,9 +33,11 @@ Result<std::vector<float>> fp8_scales(const ForeignMatrix& matrix, uint64_t firs
         tensor != nullptr && std::ranges::all_of(found, [](uint64_t n) { return n == 1; });
     if (tensor == nullptr || (!is_block && !is_channel && !is_single)) {
         return unimplemented(
-            "tensor {}: {}; scales for a matrix, its rows or blocks of 128 x 128 are served: "
-            "convert the model to bf16 first",
-            with(name, tensor == nullptr ? std::string("is missing") : shape_text(found)));
+            "tensor {}: {}; supported: a scale for the matrix, for each row or for each block of "
+            "128 x 128{}",
+            with(name,
+                 tensor == nullptr ? std::string("is missing") : shape_text(found),
+                 kForeignRemedy));
     }
     AFD_ASSIGN(const auto all, matrix.tensors.read_f32(name, found));
     for (const float scale : all) {

@@ -25,6 +25,11 @@
 
 namespace afd::model {
 
+// Ends the message about a form of another program that is not read, behind what is supported: what
+// the user can do next.
+inline constexpr const char* kForeignRemedy =
+    "; for another one run afd-quantize on the original model or convert this one to bf16";
+
 enum class ForeignKind : uint8_t {
     kNone,
     kFp8Scaled,

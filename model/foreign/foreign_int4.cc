@@ -198,22 +198,23 @@ Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t grou
     const auto is_other = [&](uint64_t k) {
         return values.group_of[k] != (matrix.form.group == 0 ? 0 : k / matrix.form.group);
     };
+    const bool is_gptq = matrix.form.kind == ForeignKind::kGptq;
     bool is_in_order = true;
     for (uint64_t k = 0; k < depth; ++k) is_in_order = is_in_order && !is_other(k);
     if (!is_in_order) {
         return unimplemented(
-            "tensor {}: has groups out of order that config.json rules out; set \"desc_act\" to "
-            "true and \"static_groups\" to false there, or \"actorder\" to \"group\", and the "
-            "weights are expanded to bf16",
-            with(matrix.weight));
+            "tensor {}: its groups are out of order, which config.json rules out; with {} there, "
+            "the weights are expanded to bf16",
+            with(matrix.weight,
+                 is_gptq ? "\"desc_act\": true and \"static_groups\": false"
+                         : "\"actorder\": \"group\""));
     }
     const bool has_middle =
         std::ranges::all_of(values.zero, [](uint8_t zero) { return zero == kMiddle; });
     if (matrix.form.is_symmetric && !has_middle) {
         return unimplemented(
-            "tensor {}: has zero points that config.json rules out; set \"sym\" to false there, or "
-            "\"symmetric\", and they count",
-            with(matrix.weight));
+            "tensor {}: it has zero points, which config.json rules out; say {} there",
+            with(matrix.weight, is_gptq ? "\"sym\": false" : "\"symmetric\": false"));
     }
     const uint64_t row_bytes = ceil_div(depth, 2);
     const uint64_t groups = ceil_div(depth, group);

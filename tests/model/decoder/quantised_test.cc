@@ -254,8 +254,8 @@ TEST(Fp8Decoder, RefusesFusedExperts) {
     ASSERT_FALSE(expert.ok());
     EXPECT_EQ(expert.error().message,
               "tensor model.layers.2.mlp.experts.gate_up_proj holds all experts of its layer, and "
-              "config.json says fp8-b128; such tensors are served in bf16, fp16 and fp32 only: "
-              "convert the model to bf16 first");
+              "config.json says fp8-b128; supported: bf16, fp16 and fp32" +
+                  std::string(kForeignRemedy));
 }
 
 ModelFiles quantised_files(const test::TemporaryDirectory& source,

@@ -148,13 +148,15 @@ TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {
     order_.assign(kDepth, 0);
     EXPECT_THAT(
         read_foreign_int4({store(), form_, "x.weight", kOutputs, kDepth}, 16).error().message,
-        HasSubstr("tensor x.weight: has groups out of order that config.json rules out"));
+        HasSubstr("tensor x.weight: its groups are out of order, which config.json rules out; with "
+                  "\"desc_act\": true and \"static_groups\": false there, the weights are expanded "
+                  "to bf16"));
     for (uint64_t k = 0; k < kDepth; ++k) order_[k] = static_cast<int32_t>(k / 16);
     zeros_[1] = 0x77777767u;
     EXPECT_THAT(
         read_foreign_int4({store(), form_, "x.weight", kOutputs, kDepth}, 16).error().message,
-        HasSubstr("tensor x.weight: has zero points that config.json rules out; set \"sym\" to "
-                  "false there, or \"symmetric\", and they count"));
+        HasSubstr("tensor x.weight: it has zero points, which config.json rules out; say \"sym\": "
+                  "false there"));
 }
 
 TEST_F(GptqMatrix, NamesWhatIsWrong) {
@@ -201,8 +203,9 @@ TEST(Fp8Rows, NamesScalesOfAnotherShape) {
         for (const ops::Bf16 value : rows.value()) EXPECT_EQ(ops::to_float(value), 0.5f);
     }
     EXPECT_THAT(read({1, 4}, 4).error().message,
-                HasSubstr("tensor x.weight_scale: [1, 4]; scales for a matrix, its rows or blocks "
-                          "of 128 x 128 are served: convert the model to bf16 first"));
+                HasSubstr("tensor x.weight_scale: [1, 4]; supported: a scale for the matrix, for "
+                          "each row or for each block of 128 x 128; for another one run "
+                          "afd-quantize on the original model or convert this one to bf16"));
 }
 
 // gpt-oss: two experts of two gates and ups over 32 inputs. Byte j of row r of expert e holds codes

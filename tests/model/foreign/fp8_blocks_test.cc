@@ -113,11 +113,13 @@ TEST_F(Fp8BlocksTest, TakesScalesOfOtherTypes) {
 
 TEST_F(Fp8BlocksTest, SaysWhatIsWrongAndWhatToDo) {
     EXPECT_EQ(error({weight()}),
-              "tensor w is F8_E4M3, and w_scale_inv [2, 3] with a scale for each block of 128 x "
-              "128 is missing; other scales are not served: convert the model to bf16 first");
+              "tensor w is F8_E4M3, and w_scale_inv [2, 3] is missing; supported: a scale for "
+              "each block of 128 x 128" +
+                  std::string(kForeignRemedy));
     EXPECT_EQ(error({weight(), tensor("w_scale_inv", StorageType::kF32, {3, 2}, scale_)}),
-              "tensor w_scale_inv: expected shape [2, 3], a scale for each block of 128 x 128, "
-              "found [3, 2]; other blocks are not served: convert the model to bf16 first");
+              "tensor w_scale_inv: expected shape [2, 3], found [3, 2]; supported: a scale for "
+              "each block of 128 x 128" +
+                  std::string(kForeignRemedy));
     const std::vector<int32_t> integers(6, 1);
     EXPECT_THAT(error({weight(), scale(StorageType::kI32, integers)}),
                 HasSubstr("tensor w_scale_inv: dtype is I32; supported: BF16, F16, F32"));
