@@ -74,6 +74,7 @@ class Model:
     """What a config.json says of a step. Raises ValueError: it is none that can be planned."""
 
     def __init__(self, config: dict, weights: str | None = None) -> None:
+        config = text_model_of(config)
         try:
             self._read(config, weights or default_weights(config))
         except KeyError as error:
@@ -115,6 +116,16 @@ class Model:
     def attended(self, context: int) -> list[int]:
         """Tokens that each layer has in its cache."""
         return [min(context, each) for each in self.windows]
+
+
+def text_model_of(config: dict) -> dict:
+    """The keys of the text model, if it is a part of another one (model/family/text_config.h)."""
+    text = config.get("text_config")
+    if "num_hidden_layers" in config or not isinstance(text, dict):
+        return config
+    of_all = {key: config[key] for key in ("quantization_config", "tie_word_embeddings")
+              if key in config}
+    return of_all | {key: value for key, value in text.items() if value is not None}
 
 
 def default_weights(config: dict) -> str:

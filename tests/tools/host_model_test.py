@@ -55,6 +55,13 @@ class HostModel(unittest.TestCase):
         self.assertEqual((model.num_slots, model.num_dense, model.shared_bytes), (8, 0, 0))
         self.assertEqual(model.expert_bytes, 2 * 3 * 768 * 2048)
 
+    def test_a_text_model_is_planned_like_itself_alone(self) -> None:
+        config = json.loads((host_model.RELEASED / "deepseek_v3.json").read_text("utf-8"))
+        text = dict(config, quantization_config=None)
+        wrapped = {"model_type": "some_vl", "vision_config": {}, "text_config": text,
+                   "quantization_config": config["quantization_config"]}
+        self.assertEqual(vars(host_model.Model(wrapped)), vars(MODEL))
+
     def test_layers_with_a_window_attend_no_more(self) -> None:
         model = host_model.read_model("gpt_oss_20b", "int4")
         self.assertEqual(model.attended(4096), [128, 4096] * 12)
