@@ -47,15 +47,14 @@ Result<std::vector<float>> TensorStore::read_block_scales(const std::string& wei
     const TensorInfo* scale = find(name);
     if (scale == nullptr) {
         return unimplemented(
-            "tensor {} is F8_E4M3, and {} {} is missing; supported: a scale for each block of 128 "
-            "x "
-            "128{}",
+            "tensor {} is F8_E4M3, and {} {} is missing; supported: a scale for each block of "
+            "128 x 128{}",
             with(weight, name, shape_text(shape), kForeignRemedy));
     }
     if (!std::ranges::equal(scale->shape, shape)) {
         return unimplemented(
-            "tensor {}: expected shape {}, found {}; supported: a scale for each block of 128 x "
-            "128{}",
+            "tensor {}: expected shape {}, found {}; supported: a scale for each block of "
+            "128 x 128{}",
             with(name, shape_text(shape), shape_text(scale->shape), kForeignRemedy));
     }
     if (scale->dtype != StorageType::kF8E8M0 && scale->dtype != StorageType::kU8) {
