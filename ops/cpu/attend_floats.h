@@ -187,7 +187,8 @@ void float_sums(const HeadsState& s, const AttendBlock& b, const ScoreRows& p) {
     for_each_part<Class::kSumHeads>(b.first_head, last, [&]<size_t kHeads>(size_t) {
         num_tiles += s.latent / Class::kBlockColumns / Class::template kBlocks<kHeads>;
     });
-    LineFetches fetches(b.afterwards.data(), b.afterwards.size(), num_tiles * kParts);
+    const std::span<const std::byte> fetched = b.behind_values(s.latent);
+    LineFetches fetches(fetched.data(), fetched.size(), num_tiles * kParts);
     for_each_part<Class::kSumHeads>(b.first_head, last, [&]<size_t kHeads>(size_t head) {
         add_columns<Class, kHeads>({s, b, p, fetches, head, 0, b.num_positions});
     });

@@ -171,14 +171,12 @@ void key_pair_scores(const HeadsState& s, const AttendBlock& b, ScoreRows& score
         constexpr size_t kRegisters = kAttentionBlock / Class::Lanes::kWidth;
         num_tiles += (kRegisters - 1) / kRegistersMost<Class, kHeads> + 1;
     });
-    // The pairs of fewer positions than a block has are not contiguous.
-    const bool is_whole = b.num_next == kAttentionBlock;
-    const size_t next_bytes = is_whole ? b.num_next * s.latent * sizeof(Bf16) : 0;
-    LineFetches keys(
-        b.next_ckv, next_bytes, std::max<size_t>(num_tiles * (s.latent / Class::kFetchSteps), 1));
+    LineFetches values(b.values,
+                       b.num_positions * s.latent * sizeof(Bf16),
+                       std::max<size_t>(num_tiles * (s.latent / Class::kFetchSteps), 1));
     for_each_group<kHeadsMost>(b.first_head, b.end_of_heads(s), [&]<size_t kHeads>(size_t head) {
         score_pair_heads<Class, kHeads>(
-            s, b, head, scores, [&]() __attribute__((always_inline)) { keys.next(); });
+            s, b, head, scores, [&]() __attribute__((always_inline)) { values.next(); });
     });
 }
 

@@ -23,6 +23,9 @@ enum class Fetch { kNear, kFarThenNear, kNext };
 // The last step of kFarThenNear, in bytes.
 constexpr size_t kFetchNear = 1024;
 
+inline void fetch_to_first_level(uintptr_t at) {
+    __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 3);
+}
 inline void fetch_to_second_level(uintptr_t at) {
     __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }

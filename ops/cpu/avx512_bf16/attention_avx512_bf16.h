@@ -150,16 +150,22 @@ void scores(const HeadsState& s, const AttendBlock& b) {
 struct HeadsAreLanes {
     static constexpr size_t kHeadStep = 2;
     static constexpr size_t kPairStep = 2 * kHeadLanes;
+    static void fetch(uintptr_t at) { fetch_to_second_level(at); }
 };
 struct PositionsAreLanes {
     static constexpr size_t kHeadStep = kAttentionBlock;
     static constexpr size_t kPairStep = 2;
+    static void fetch(uintptr_t at) { fetch_to_second_level(at); }
+};
+struct KeysArePairs : PositionsAreLanes {
+    static void fetch(uintptr_t at) { fetch_to_first_level(at); }
 };
 
 // Heads whose sums of 32 columns fill the registers.
 constexpr size_t kAtOnce = 8;
 
 // The fetches of a block's accumulation, evenly: two lines a step, half a step apart, at most.
+template <typename Order>
 class FetchAfterwards {
   public:
     FetchAfterwards(const HeadsState& s, const AttendBlock& b, FetchRange range)
@@ -173,8 +179,8 @@ class FetchAfterwards {
     }
 
     [[gnu::always_inline]] void step() {
-        fetch_to_second_level(at_);
-        fetch_to_second_level(at_ + half_step_);
+        Order::fetch(at_);
+        Order::fetch(at_ + half_step_);
         at_ += 2 * half_step_;
     }
 
@@ -195,7 +201,7 @@ void accumulate_columns(const HeadsState& s,
                         size_t head,
                         size_t column,
                         size_t left,
-                        FetchAfterwards& afterwards) {
+                        FetchAfterwards<Order>& afterwards) {
     __m512 low[kHeads][kBlocks];
     __m512 high[kHeads][kBlocks];
     float* const o = s.o + head * s.o_stride + column;
@@ -256,7 +262,7 @@ template <typename Order, size_t kHeads>
 void accumulate_heads(const HeadsState& s,
                       const AttendBlock& b,
                       size_t head,
-                      FetchAfterwards& afterwards) {
+                      FetchAfterwards<Order>& afterwards) {
     // Few heads have too few sums for the products to follow each other closely.
     constexpr size_t kBlocks = kHeads <= kNearHeads ? 4 : kHeads < kAtOnce ? 2 : 1;
     const size_t left = s.latent % 32;
@@ -279,7 +285,7 @@ void accumulate_heads(const HeadsState& s,
 // Fetches `fetched` meanwhile, as far as that goes.
 template <typename Order>
 void accumulate(const HeadsState& s, const AttendBlock& b, FetchRange fetched) {
-    FetchAfterwards afterwards(s, b, fetched);
+    FetchAfterwards<Order> afterwards(s, b, fetched);
     const size_t last = b.end_of_heads(s);
     size_t head = b.first_head;
     for (; head + kAtOnce <= last; head += kAtOnce) {
@@ -313,13 +319,12 @@ void attend_key_pairs(const AttendBlock& b, const HeadsState& s) {
         softmax_of_positions(s, b, {});
         const auto values = reinterpret_cast<uintptr_t>(b.values);
         const size_t bytes = b.num_positions * s.latent * sizeof(Bf16);
-        return accumulate<PositionsAreLanes>(s, b, {values + kNearBytes, bytes});
+        return accumulate<KeysArePairs>(s, b, {values + kNearBytes, bytes});
     }
-    // What memory has no request for during the softmax it gives too late: with a quarter fetched
-    // there a block of four heads takes 1.41 instead of 1.72 µs.
-    FetchRange fetched = range_of(b.afterwards);
+    // What memory has no request for during the softmax it gives too late.
+    FetchRange fetched = range_of(b.behind_values(s.latent));
     softmax_of_positions(s, b, fetched.take(fetched.bytes / 4));
-    accumulate<PositionsAreLanes>(s, b, fetched);
+    accumulate<KeysArePairs>(s, b, fetched);
 }
 
 void attend_block(const AttendBlock& b, const HeadsState& s) {

@@ -162,7 +162,7 @@ inline FetchRange range_of(std::span<const std::byte> bytes) {
 }
 
 inline void fetch_lines(FetchRange range) {
-    for (size_t i = 0; i < range.bytes; i += kLineBytes) fetch_to_second_level(range.at + i);
+    for (size_t i = 0; i < range.bytes; i += kLineBytes) fetch_to_first_level(range.at + i);
 }
 
 // The sum of sixteen lanes, as softmax() adds its sixteen registers.
