@@ -61,7 +61,8 @@ class InstanceSetup {
     const UcxNetwork& ucx_network() const { return ucx_network_; }
     // The image of the vocabulary's trie (daemon/worker/vocabulary_file.h); stays this object's.
     int vocabulary() const { return vocabulary_.get(); }
-    // Of that image, 16 hexadecimal digits: equal ones mean equal bytes of every token.
+    // Of that image, 16 hexadecimal digits: equal ones mean equal bytes of every token that
+    // workers see.
     const std::string& vocabulary_digest() const { return vocabulary_digest_; }
 
   private:

@@ -32,6 +32,7 @@ cpu::AttendBlock GroupedRows::block(HeadRows rows,
     if (next.count == 0) return block;
     block.next_ckv = keys(next);
     block.num_next = next.count;
+    if (block.keys_in_pairs) return block;
     block.afterwards = std::as_bytes(
         std::span(cache_.values + next.index * shape_.head_dim, next.count * shape_.head_dim));
     return block;

@@ -86,11 +86,13 @@ struct AttendBlock {
     size_t num_next = 0;
     // What will be asked for behind next_ckv, or instead of it where rows are expanded before the
     // kernels see them, to be fetched meanwhile as far as that goes. Up to kNearHeads heads may
-    // leave it alone, and with keys_in_pairs each block fetches its own values.
+    // leave it alone, and so do blocks that have next_ckv and keys_in_pairs.
     std::span<const std::byte> afterwards{};
 
     // What to fetch during the sums. With keys in pairs the scores fetch the values, and the sums
-    // the next keys: half a block ahead stays in the first-level cache until it is read.
+    // the next keys: half a block ahead stays in the first-level cache until it is read. These are
+    // those of a whole block, since few positions of it are in nearly as many lines; the end may be
+    // beyond the array.
     std::span<const std::byte> behind_values(size_t latent) const {
         if (!keys_in_pairs || num_next == 0) return afterwards;
         return std::as_bytes(std::span(next_ckv, kAttentionBlock * latent));

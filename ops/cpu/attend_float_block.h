@@ -16,7 +16,9 @@ namespace {
 // What no block named as its next, all at once.
 inline void fetch_cold(const HeadsState& s, const AttendBlock& b) {
     const auto fetch = [&](const Bf16* rows, size_t width) {
-        if (rows != nullptr) LineFetches(rows, b.num_positions * width * sizeof(Bf16), 1).next();
+        if (rows == nullptr) return;
+        const size_t bytes = b.num_positions * width * sizeof(Bf16);
+        LineFetches(CacheLevel::kSecond, rows, bytes, 1).next();
     };
     fetch(b.kr, s.rope);
     // The pairs of fewer positions than a block has are not contiguous.

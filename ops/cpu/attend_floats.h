@@ -21,12 +21,14 @@
 //   add<heads, blocks, is_whole>(tile)
 //                                      o = o · alpha, then o += p · values, positions ascending
 // While a block is computed the lines of the next one are fetched, as evenly as tiles follow each
-// other: keys during the scores, values during the sums.
+// other: keys during the scores, values during the sums. With keys in pairs (key_pair_scores.h) the
+// scores fetch the block's own values and the sums the next keys (AttendBlock::behind_values).
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/kernels.h"
@@ -114,11 +116,12 @@ void float_scores(const HeadsState& s, const AttendBlock& b, ScoreRows& scores) 
     const size_t row_bytes = s.latent * sizeof(Bf16);
     const bool is_near = fetches_near(s, b);
     num_tiles = std::max<size_t>(num_tiles, 1);
-    LineFetches keys(is_near ? reinterpret_cast<const std::byte*>(b.ckv) + kNearBytes
+    LineFetches keys(is_near ? CacheLevel::kFirst : CacheLevel::kSecond,
+                     is_near ? reinterpret_cast<const std::byte*>(b.ckv) + kNearBytes
                              : reinterpret_cast<const std::byte*>(b.next_ckv),
                      (is_near ? b.num_positions : b.num_next) * row_bytes,
                      num_tiles * Class::kScoreParts);
-    LineFetches rope(b.next_kr, b.num_next * s.rope * sizeof(Bf16), num_tiles);
+    LineFetches rope(CacheLevel::kSecond, b.next_kr, b.num_next * s.rope * sizeof(Bf16), num_tiles);
     for_each_group<Class::kScoreHeads>(b.first_head, last, [&]<size_t kHeads>(size_t head) {
         constexpr size_t kPositions = Class::template kPositions<kHeads>;
         const auto tile = Class::template score_tile<kHeads>(s, b, head, scores);
@@ -173,8 +176,10 @@ void float_sums(const HeadsState& s, const AttendBlock& b, const ScoreRows& p) {
     if (fetches_near(s, b)) {
         // All columns of some positions, and so on, so that values are read in order, too.
         const size_t bytes = b.num_positions * s.latent * sizeof(Bf16);
-        LineFetches fetches(
-            reinterpret_cast<const std::byte*>(b.values) + kNearBytes, bytes, kParts);
+        LineFetches fetches(CacheLevel::kFirst,
+                            reinterpret_cast<const std::byte*>(b.values) + kNearBytes,
+                            bytes,
+                            kParts);
         for (size_t first = 0; first < b.num_positions; first += kNearPositions) {
             const size_t end = std::min(first + kNearPositions, b.num_positions);
             for_each_part<kNearHeads>(b.first_head, last, [&]<size_t kHeads>(size_t head) {
@@ -188,7 +193,10 @@ void float_sums(const HeadsState& s, const AttendBlock& b, const ScoreRows& p) {
         num_tiles += s.latent / Class::kBlockColumns / Class::template kBlocks<kHeads>;
     });
     const std::span<const std::byte> fetched = b.behind_values(s.latent);
-    LineFetches fetches(fetched.data(), fetched.size(), num_tiles * kParts);
+    LineFetches fetches(b.keys_in_pairs ? CacheLevel::kFirst : CacheLevel::kSecond,
+                        fetched.data(),
+                        fetched.size(),
+                        num_tiles * kParts);
     for_each_part<Class::kSumHeads>(b.first_head, last, [&]<size_t kHeads>(size_t head) {
         add_columns<Class, kHeads>({s, b, p, fetches, head, 0, b.num_positions});
     });

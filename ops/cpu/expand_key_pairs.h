@@ -60,7 +60,7 @@ void expand_pairs(const QuantisedKeyPairs& keys, size_t tile, Bf16* x, LineFetch
 
 template <typename Lanes, typename Values>
 void expand_key_pairs(const QuantisedKeyPairs& keys, Bf16* x) {
-    LineFetches next(keys.next.data(), keys.next.size(), keys.count / 2);
+    LineFetches next(CacheLevel::kFirst, keys.next.data(), keys.next.size(), keys.count / 2);
     for (size_t tile = 0; tile < num_kv_tiles(keys.count); ++tile) {
         expand_pairs<Lanes, Values>(keys, tile, x, next);
     }

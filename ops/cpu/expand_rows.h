@@ -63,7 +63,8 @@ void expand_tile(const QuantisedRows& rows, size_t tile, Bf16* x, LineFetches& n
 template <typename Lanes, typename Values>
 void expand_rows(const QuantisedRows& rows, Bf16* x) {
     const size_t num_tiles = num_kv_tiles(rows.count);
-    LineFetches next(rows.next.data(), rows.next.size(), rows.num_rows * num_tiles);
+    LineFetches next(
+        CacheLevel::kFirst, rows.next.data(), rows.next.size(), rows.num_rows * num_tiles);
     for (size_t tile = 0; tile < num_tiles; ++tile) {
         switch (kv_tile_values(rows.count, tile)) {
             case kKvTile:

@@ -171,7 +171,8 @@ void key_pair_scores(const HeadsState& s, const AttendBlock& b, ScoreRows& score
         constexpr size_t kRegisters = kAttentionBlock / Class::Lanes::kWidth;
         num_tiles += (kRegisters - 1) / kRegistersMost<Class, kHeads> + 1;
     });
-    LineFetches values(b.values,
+    LineFetches values(CacheLevel::kFirst,
+                       b.values,
                        b.num_positions * s.latent * sizeof(Bf16),
                        std::max<size_t>(num_tiles * (s.latent / Class::kFetchSteps), 1));
     for_each_group<kHeadsMost>(b.first_head, b.end_of_heads(s), [&]<size_t kHeads>(size_t head) {

@@ -38,7 +38,7 @@ inline void fetch_far(const Bf16* at) {
     fetch_to_second_level(reinterpret_cast<uintptr_t>(at));
 }
 inline void fetch_near(const Bf16* at) {
-    __builtin_prefetch(at, 0, 3);
+    fetch_to_first_level(reinterpret_cast<uintptr_t>(at));
 }
 
 // sums[position] += query · key over `count` elements, pairs ascending, in one chain. Keys lie
@@ -146,7 +146,8 @@ void scores(const HeadsState& s, const AttendBlock& b) {
     if (b.num_next > 2 * whole) fetch_rows(s, b.next_ckv, b.next_kr, b.num_next);
 }
 
-// Where p of a head and a pair of positions stands, as the two ways of the softmax leave it.
+// Where p of a head and a pair of positions stands, as the two ways of the softmax leave it, and
+// how near the lines are fetched that the sums ask for meanwhile.
 struct HeadsAreLanes {
     static constexpr size_t kHeadStep = 2;
     static constexpr size_t kPairStep = 2 * kHeadLanes;

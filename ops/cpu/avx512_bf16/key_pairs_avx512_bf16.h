@@ -104,7 +104,7 @@ inline void score_key_pairs(const HeadsState& s, const AttendBlock& b) {
             }
         });
     }
-    // What the loops of so few positions would pass by.
+    // The sums of so few positions ask for few lines.
     if (b.num_next > b.num_positions) fetch_key_pairs(s, b.next_ckv, b.num_next);
 }
 
