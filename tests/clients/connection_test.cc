@@ -49,7 +49,7 @@ TEST(Connection, WhatWaitsForRoomArrivesWholeAndInOrder) {
     constexpr size_t kNumRequests = 400;
     const auto text_of = [](size_t i) { return std::to_string(i) + std::string(20'000, 'x'); };
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
-    server.stall_once(0, milliseconds(0), milliseconds(200));
+    server.stall_once(0, milliseconds(0), milliseconds(1000));
     Result<Connection> made =
         Connection::connect({server.socket_path(), ""}, deadline_after(milliseconds(5000)));
     ASSERT_TRUE(made.ok()) << made.error().message;

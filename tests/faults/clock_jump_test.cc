@@ -11,9 +11,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <fstream>
+#include <thread>
 
 #include "tests/integration/background_generation.h"
 #include "tests/integration/instance.h"
@@ -24,6 +26,8 @@ namespace {
 
 constexpr int64_t kDaySeconds = 86'400;
 constexpr uint32_t kJumpTokens = 900;
+// Longer than afdd takes to look at its workers again (with stop_timeout_ms = 60000 two seconds).
+constexpr std::chrono::milliseconds kBetweenLooks(2200);
 
 class ClockJump : public testing::Test {
   protected:
@@ -77,7 +81,10 @@ TEST_F(ClockJump, ChangesNothing) {
             all.push_back(generations.back().get());
         }
         BackgroundGeneration::disturb_amid(all, 20, [&] {
+            // At least one look at the stopped ones before the jump, and one behind it.
+            std::this_thread::sleep_for(kBetweenLooks);
             jump_to(days * kDaySeconds);
+            std::this_thread::sleep_for(kBetweenLooks);
             EXPECT_NEAR(static_cast<double>(shown_time() - std::time(nullptr)),
                         static_cast<double>(days * kDaySeconds),
                         kDaySeconds / 2.0)

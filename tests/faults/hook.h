@@ -20,10 +20,12 @@ class Hook {
         std::ofstream(file() + ".new") << text << "\n";
         std::filesystem::rename(file() + ".new", file());
     }
-    // Whoever begins from now on does not go on before let_go(), and then does `text`.
+    // Whoever begins from now on does not go on before let_go(), and then does `text`. It ends with
+    // the directory.
     void hold(const std::string& text = "") const {
         std::filesystem::remove(go());
-        set("while [ ! -e " + go() + " ]; do sleep 0.02; done\n" + text);
+        set("while [ ! -e " + go() + " ]; do [ -d " + directory_ +
+            " ] || exit 1; sleep 0.02; done\n" + text);
     }
     void let_go() const { std::ofstream{go()}; }
 

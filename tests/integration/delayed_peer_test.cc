@@ -129,6 +129,8 @@ class CorruptedHeader : public testing::Test {
                      "1",
                      "--ffn-workers",
                      "1",
+                     "--stop-timeout-ms",
+                     "0",
                      "--round-timeout-ms",
                      round_timeout_ms}) {
         instance_.wait_ready();

@@ -168,10 +168,11 @@ TEST(Faults, AWorkerOfEachRoleIsKilledInOneRequest) {
     const auto undisturbed = instance.connect().generate(request);
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
     BackgroundGeneration generation(instance, request);
-    for (const char* role : {"ffn", "attention"}) {
-        generation.stop_amid(30, instance.worker_pids(role)[0]);
-        instance.replace_worker(role, 0, SIGKILL);
-    }
+    const pid_t ffn = instance.worker_pids("ffn")[0];
+    const pid_t attention = instance.worker_pids("attention")[0];
+    BackgroundGeneration::stop_amid({&generation}, 30, std::vector<pid_t>{ffn, attention});
+    instance.replace_worker("ffn", 0, SIGKILL);
+    instance.replace_worker("attention", 0, SIGKILL);
     const auto found = generation.finish();
     ASSERT_TRUE(found.ok()) << found.error().message;
     expect_same_generation(undisturbed.value(), found.value());

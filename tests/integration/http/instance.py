@@ -91,12 +91,27 @@ class Instance:
         return [worker["pid"] for worker in self.ctl("status")["workers"]
                 if worker["role"] == role]
 
-    def wait_for_others_than(self, role: str, killed: list[int]) -> None:
+    def stream_through_kills(self, path: str, body: dict) -> bytes:
+        """The answer to a request that streams, amid which the attention workers are killed. Needs
+        --stop-timeout-ms 0 and --hang-timeout-ms 0."""
+        experts = self.pids_of("ffn")
         deadline = time.monotonic() + START_SECONDS
-        while {0, *killed} & set(self.pids_of(role)):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"nobody replaces {killed}:\n{self.said()}")
-            time.sleep(0.02)
+        while time.monotonic() < deadline:
+            killed = self.pids_of("attention")
+            connection = self.connect()
+            connection.request("POST", path, json.dumps({**body, "stream": True}),
+                               {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            received = answer.read1(65536)
+            with stopped(experts):
+                is_amid = self.ctl("status").get("num_running", 0) > 0
+                for pid in killed if is_amid else []:
+                    os.kill(pid, signal.SIGKILL)
+            received += answer.read()
+            connection.close()
+            if is_amid:
+                return received
+        raise RuntimeError("each stream was whole before its workers could be killed")
 
     def num_replays(self) -> float:
         text = self.ask("GET", "/metrics")[2].decode()

@@ -77,6 +77,9 @@ class Slurm:
             except ChildProcessError as error:
                 found = error
                 self._end()
+            except BaseException:
+                self._end()
+                raise
         raise found
 
     def _begin(self) -> None:

@@ -112,7 +112,10 @@ TEST_F(ReadMatrix, Fp8SaysWhatToDoWithAnotherType) {
     const auto weight = tensor("w.weight", kF8E4M3, {4, 6}, values);
     scale_.resize(1);
     EXPECT_EQ(error({weight, tensor("w.weight_scale_inv", kF32, {1, 1}, scale_)}, format), "");
-    EXPECT_THAT(error({weight}, format), HasSubstr("w.weight_scale_inv [1, 1] with a scale for"));
+    EXPECT_THAT(
+        error({weight}, format),
+        HasSubstr("w.weight_scale_inv [1, 1] is missing; supported: a scale for each block of "
+                  "128 x 128; for another one run afd-quantize on the original model"));
     const std::vector<uint16_t> wide(24, 0x3f80);
     EXPECT_EQ(error({tensor("w.weight", kBf16, {4, 6}, wide)}, format),
               "tensor w.weight is BF16 where config.json says fp8; experts that are not all in fp8 "

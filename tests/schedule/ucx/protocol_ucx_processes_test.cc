@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::memory_order kUnordered = std::memory_order_relaxed;  // See Progress.
 // Less than ctest allows, and twice what the longest test takes under the thread sanitizer.
-constexpr uint32_t kWatchdogSeconds = 540;
+constexpr uint32_t kWatchdogSeconds = 1740;
 constexpr size_t kPlacesMax = 8;
 // One abort of UCX is forgiven for so many lives of processes; 1 in 150 is usual.
 constexpr uint32_t kLivesPerAbort = 5;
