@@ -52,10 +52,7 @@ class LostSegments : public testing::Test {
         });
         EXPECT_LT(generation.num_tokens(), kTokens) << "it had ended before: nothing shown";
         kill(ffn, SIGKILL);
-        const auto found = generation.finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected_.token_ids);
-        EXPECT_EQ(found.value().logprobs, expected_.logprobs);
+        expect_same_generation(expected_, generation.finish());
     }
 
     // Declared before the instance, whose end ends it.

@@ -69,10 +69,7 @@ class LostWorker : public testing::TestWithParam<LostWorkerCase> {
 
     void expect_all(const client::Generation& expected) {
         for (const auto& generation : std::exchange(generations_, {})) {
-            const auto found = generation->finish();
-            ASSERT_TRUE(found.ok()) << found.error().message;
-            EXPECT_EQ(found.value().token_ids, expected.token_ids);
-            EXPECT_EQ(found.value().logprobs, expected.logprobs);
+            expect_same_generation(expected, generation->finish());
         }
     }
 

@@ -4,18 +4,26 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <bit>
+
 namespace afd::test {
 namespace {
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+    std::vector<uint32_t> bits;
+    for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+    return bits;
+}
+
+}  // namespace
 
 void expect_same_generation(const client::Generation& expected,
                             const Result<client::Generation>& found) {
     ASSERT_TRUE(found.ok()) << found.error().message;
     EXPECT_EQ(found.value().token_ids, expected.token_ids);
-    EXPECT_EQ(found.value().logprobs, expected.logprobs);
-    EXPECT_EQ(found.value().prompt_logprobs, expected.prompt_logprobs);
+    EXPECT_EQ(bits_of(found.value().logprobs), bits_of(expected.logprobs));
+    EXPECT_EQ(bits_of(found.value().prompt_logprobs), bits_of(expected.prompt_logprobs));
 }
-
-}  // namespace
 
 struct BackgroundGeneration::State {
     client::Client client;

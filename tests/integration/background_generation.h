@@ -71,6 +71,10 @@ inline constexpr int kAttemptsToBeInTime = 20;
 // answered before has come.
 bool run_on(const Instance& instance, uint32_t count);
 
+// Token ids, and log probabilities to the last bit.
+void expect_same_generation(const client::Generation& expected,
+                            const Result<client::Generation>& found);
+
 // The reply to a long request during which a disturbance happens, when it has 20 tokens and is not
 // over, is that of before, to the last bit. Each of them has a request of its own: behind what it
 // waits for, another might be too late.

@@ -109,10 +109,7 @@ TEST_P(DelayedPeer, CostsTimeAndNotABit) {
         EXPECT_LT(before, kDelayedTokens);
         kill(stopped, SIGCONT);
     }
-    const auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(undisturbed.value().token_ids, found.value().token_ids);
-    EXPECT_EQ(undisturbed.value().logprobs, found.value().logprobs);
+    expect_same_generation(undisturbed.value(), generation.finish());
     if (!delay.is_too_long()) {
         EXPECT_EQ(num_restarts(instance.status()), restarts_before);
     }
@@ -163,10 +160,7 @@ class CorruptedHeader : public testing::Test {
 TEST_F(CorruptedHeader, IsMendedForTheSuccessorAndCostsNothing) {
     spoil();
     send_signal(ffn_, SIGKILL);
-    const auto found = generation_->finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(undisturbed_.token_ids, found.value().token_ids);
-    EXPECT_EQ(undisturbed_.logprobs, found.value().logprobs);
+    expect_same_generation(undisturbed_, generation_->finish());
     EXPECT_EQ(instance_.stop(), 0);
 }
 

@@ -65,10 +65,7 @@ void expect_same_bits_through_a_cut(const Instance& leader,
     std::this_thread::sleep_for(time);
     ASSERT_TRUE(link.mend());
     for (BackgroundGeneration* generation : {&one, &other}) {
-        const auto found = generation->finish();
-        ASSERT_TRUE(found.ok()) << found.error().message;
-        EXPECT_EQ(found.value().token_ids, expected.value().token_ids);
-        EXPECT_EQ(found.value().logprobs, expected.value().logprobs);
+        expect_same_generation(expected.value(), generation->finish());
     }
 }
 

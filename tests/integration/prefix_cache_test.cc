@@ -201,7 +201,7 @@ TEST(PrefixCacheWork, OffNothingIsShared) {
 
 // The successor of a killed worker has an empty cache, and replays into it.
 TEST(PrefixCacheWork, KilledAttentionWorkerChangesNoBit) {
-    Instance instance({"--attention-workers", "1", "--ffn-workers", "1"});
+    Instance instance(patient_pair());
     instance.wait_ready();
     client::Generate request = prompt_behind_prefix(kPrefixTokens, 3, 40);
     request.set_max_tokens(400);
@@ -210,12 +210,9 @@ TEST(PrefixCacheWork, KilledAttentionWorkerChangesNoBit) {
     ASSERT_TRUE(undisturbed.ok()) << undisturbed.error().message;
     EXPECT_EQ(undisturbed.value().finished.num_cached_tokens(), kCachedTokens);
     BackgroundGeneration generation(instance, request);
-    generation.wait_for_tokens(60);
-    kill(instance.worker_pids("attention")[0], SIGKILL);
-    auto found = generation.finish();
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(found.value().token_ids, undisturbed.value().token_ids);
-    EXPECT_EQ(found.value().logprobs, undisturbed.value().logprobs);
+    const pid_t attention = instance.worker_pids("attention")[0];
+    generation.disturb_amid(60, [&] { send_signal(attention, SIGKILL); });
+    expect_same_generation(undisturbed.value(), generation.finish());
     EXPECT_EQ(instance.stop(), 0);
 }
 

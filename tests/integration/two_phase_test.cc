@@ -11,7 +11,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <bit>
 #include <optional>
 
 #include "tests/integration/background_generation.h"
@@ -81,17 +80,6 @@ const TwoPhaseAnswers& undisturbed_answers() {
     return made;
 }
 
-void expect_same(const client::Generation& wanted, const Result<client::Generation>& found) {
-    ASSERT_TRUE(found.ok()) << found.error().message;
-    EXPECT_EQ(wanted.token_ids, found.value().token_ids);
-    ASSERT_EQ(wanted.logprobs.size(), found.value().logprobs.size());
-    for (size_t i = 0; i < wanted.logprobs.size(); ++i) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(wanted.logprobs[i]),
-                  std::bit_cast<uint32_t>(found.value().logprobs[i]))
-            << "logprob " << i;
-    }
-}
-
 // Segments of open rounds of a rank.
 size_t num_round_segments(const Instance& instance, uint32_t rank) {
     const std::string mark = "-ffn" + std::to_string(rank) + "-re";  // receive, return
@@ -142,8 +130,8 @@ class BetweenThePhases : public testing::TestWithParam<const char*> {
 
     // The prompt, now or sent again, and the other request have their bits; all memory is back.
     void expect_nothing_lost(const Result<client::Generation>& prompt) {
-        expect_same(undisturbed_answers().prompt, prompt);
-        expect_same(undisturbed_answers().other, other_->finish());
+        expect_same_generation(undisturbed_answers().prompt, prompt);
+        expect_same_generation(undisturbed_answers().other, other_->finish());
         EXPECT_GT(num_two_phase_rounds(instance_.status()), 0U);
         for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance_, rank);
         EXPECT_EQ(instance_.stop(), 0);
@@ -221,9 +209,9 @@ TEST(TwoPhase, WhoeverRoutesTheOtherRowsTheBitsAreTheSame) {
                 });
                 if (is_killed) send_signal(instance.worker_pids("ffn")[1], SIGKILL);
             });
-            expect_same(undisturbed_answers().prompt, prompt->finish());
+            expect_same_generation(undisturbed_answers().prompt, prompt->finish());
         }
-        expect_same(undisturbed_answers().other, other.finish());
+        expect_same_generation(undisturbed_answers().other, other.finish());
         EXPECT_EQ(num_fallbacks(instance.status()) > 0, !has_memory);
         EXPECT_TRUE(!has_memory || num_two_phase_rounds(instance.status()) > 0);
         EXPECT_EQ(instance.stop(), 0);
@@ -234,8 +222,9 @@ TEST(TwoPhase, WithoutMemoryThePromptGoesThroughTheWindowsWithTheSameBits) {
     Instance instance(two_phase_flags({"--two-phase-memory-max", "20000"}));
     instance.wait_ready();
     BackgroundGeneration other(instance, long_request(kOtherTokens));
-    expect_same(undisturbed_answers().prompt, instance.connect().generate(long_prompt()));
-    expect_same(undisturbed_answers().other, other.finish());
+    expect_same_generation(undisturbed_answers().prompt,
+                           instance.connect().generate(long_prompt()));
+    expect_same_generation(undisturbed_answers().other, other.finish());
     EXPECT_EQ(num_two_phase_rounds(instance.status()), 0U);
     EXPECT_EQ(num_fallbacks(instance.status()), 1U);
     for (const uint32_t rank : {0U, 1U}) wait_memory_is_back(instance, rank);

@@ -57,8 +57,9 @@ class OperationTest(unittest.TestCase):
 
     def drain(self, instance: Instance) -> None:
         instance.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE_S
         while instance.ask("GET", "/ready")[0] == 200:
-            pass
+            self.assertLess(time.monotonic(), deadline, "it does not drain")
         status, _, ready = instance.ask("GET", "/ready")
         self.assertEqual((status, json.loads(ready)["status"]), (503, "draining"))
         self.assertEqual(instance.ask("GET", "/live")[0], 200)
