@@ -45,7 +45,7 @@ struct ForeignForm {
     uint32_t group = 0;               // Elements along K that share a scale; 0: all of them.
     bool is_symmetric = false;        // int4 without zero points other than the middle.
     bool is_in_order = false;         // int4 whose groups are of neighbours along K.
-    bool has_zeros_less_one = false;  // kGptq: qzeros hold zero - 1, modulo 16.
+    bool has_zeros_less_one = false;  // kGptq: one less of each in a word of qzeros, with borrows.
 
     bool is_int4() const {
         return kind == ForeignKind::kPackedInt4 || kind == ForeignKind::kGptq ||

@@ -13,6 +13,7 @@ namespace {
 using ops::Bf16;
 
 constexpr uint8_t kMiddle = 8;  // The zero of symmetric int4.
+constexpr uint32_t kOneOfEach = 0x11111111;
 constexpr std::array<uint8_t, kNibblesOfWord> kAwqOrder = {0, 2, 4, 6, 1, 3, 5, 7};
 
 // Rows of a matrix in int4, each number by itself.
@@ -43,6 +44,7 @@ class Int4Reader {
         } else {
             AFD_TRY(read_transposed(first, count, values));
         }
+        if (form_.is_symmetric) AFD_TRY(settle_middle(values.zero));
         return values;
     }
 
@@ -133,22 +135,36 @@ class Int4Reader {
         AFD_ASSIGN(
             const auto scales,
             read_scales(tensors_, stem_ + ".scales", scale_shape, {0, num_groups_, first, count}));
-        AFD_ASSIGN(const auto zeros,
+        AFD_ASSIGN(auto zeros,
                    read_words(tensors_,
                               stem_ + ".qzeros",
                               {num_groups_, ceil_div(num_outputs_, kNibblesOfWord)},
                               {0, num_groups_, first_word, num_words}));
+        // Writers subtract from whole words: a zero point of 0 borrows from the next one.
+        for (uint32_t& word : zeros) word += form_.has_zeros_less_one ? kOneOfEach : 0;
         out.scale.resize(count * num_groups_);
         out.zero.resize(out.scale.size());
         for (uint64_t n = 0; n < count; ++n) {
             for (uint64_t g = 0; g < num_groups_; ++g) {
                 out.scale[n * num_groups_ + g] = scales[g * count + n];
-                const unsigned stored = along_rows(zeros, g * num_words, n);
-                out.zero[n * num_groups_ + g] =
-                    static_cast<uint8_t>((stored + (form_.has_zeros_less_one ? 1 : 0)) & 15);
+                out.zero[n * num_groups_ + g] = along_rows(zeros, g * num_words, n);
             }
         }
         return {};
+    }
+
+    // Kernels for symmetric weights do not look at zero points, so writers have mistaken one
+    // format of GPTQ for the other: then they are all one too large or too small.
+    Result<> settle_middle(std::vector<uint8_t>& zero) const {
+        const bool is_gptq = form_.kind == ForeignKind::kGptq;
+        const uint8_t mistaken = form_.has_zeros_less_one ? kMiddle + 1 : kMiddle - 1;
+        if (is_gptq && std::ranges::count(zero, mistaken) == std::ssize(zero)) {
+            std::ranges::fill(zero, kMiddle);
+        }
+        if (std::ranges::count(zero, kMiddle) == std::ssize(zero)) return {};
+        return unimplemented(
+            "tensor {}: it has zero points, which config.json rules out; say {} there",
+            with(weight_, is_gptq ? "\"sym\": false" : "\"symmetric\": false"));
     }
 
     static uint8_t nibble(uint32_t word, uint64_t index) {
@@ -208,13 +224,6 @@ Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t grou
             with(matrix.weight,
                  is_gptq ? "\"desc_act\": true and \"static_groups\": false"
                          : "\"actorder\": \"group\""));
-    }
-    const bool has_middle =
-        std::ranges::all_of(values.zero, [](uint8_t zero) { return zero == kMiddle; });
-    if (matrix.form.is_symmetric && !has_middle) {
-        return unimplemented(
-            "tensor {}: it has zero points, which config.json rules out; say {} there",
-            with(matrix.weight, is_gptq ? "\"sym\": false" : "\"symmetric\": false"));
     }
     const uint64_t row_bytes = ceil_div(depth, 2);
     const uint64_t groups = ceil_div(depth, group);

@@ -14,7 +14,8 @@
 namespace afd::model {
 
 // Rows [first, first + count), expanded: [count, K]. REQUIRES: first a multiple of 8. Errors: those
-// of foreign_parts.h; kDataLoss for a group that there is not.
+// of foreign_parts.h; kDataLoss for a group that there is not; kUnimplemented for zero points that
+// config.json does not have.
 Result<std::vector<ops::Bf16>> foreign_int4_rows(const ForeignMatrix& matrix,
                                                  uint64_t first,
                                                  uint64_t count);
@@ -27,7 +28,7 @@ struct ForeignInt4 {
 };
 
 // REQUIRES: matrix.form.is_in_order; its group is 0 or a multiple of `group`. Errors: as above;
-// kUnimplemented for zero points and orders of groups that config.json does not have.
+// kUnimplemented for orders of groups that config.json does not have.
 Result<ForeignInt4> read_foreign_int4(const ForeignMatrix& matrix, uint64_t group);
 
 }  // namespace afd::model

@@ -12,7 +12,7 @@ make_checkpoint.py's variants ask for:
     order      groups are not contiguous (GPTQ's desc_act, "actorder": "group")
     actorder   what a packed file says instead, if its groups are contiguous all the same
     ignore     modules that stay as they are, as compressed-tensors names them
-    version    of GPTQ: zero points are stored less one, modulo 16 (gptq), or as they are (gptq_v2)
+    version    of GPTQ: one is taken from each zero point of a word at once (gptq), or none (gptq_v2)
     scales     dtype of the scales: F16, BF16 or F32; of fp8 "tensor" instead of a scale a row
 """
 import re
@@ -103,8 +103,10 @@ def int4_tensors(name: str, values: Array, form: dict, random: np.random.Generat
         return {stem + ".qweight": ("I32", words(q.T[:, columns])),
                 stem + ".qzeros": ("I32", words(zero.T[:, columns])),
                 stem + ".scales": (form["scales"], scale.T)}
-    stored = (zero - 1) % 16 if form.get("version", "gptq") == "gptq" else zero
-    return {stem + ".qweight": ("I32", words(q).T), stem + ".qzeros": ("I32", words(stored.T)),
+    qzeros = words(zero.T)
+    if form.get("version", "gptq") == "gptq":
+        qzeros = (qzeros.view(np.uint32) - np.uint32(0x11111111)).view(np.int32)
+    return {stem + ".qweight": ("I32", words(q).T), stem + ".qzeros": ("I32", qzeros),
             stem + ".scales": (form["scales"], scale.T), stem + ".g_idx": ("I32", index)}
 
 

@@ -144,6 +144,35 @@ TEST_F(GptqMatrix, KeepsItsZeroPoints) {
     EXPECT_EQ(packed.int4_weight().zero_at(8, 0), 7);
 }
 
+// Ones are taken from a whole word: a zero point of 0 has borrowed from the next one.
+TEST_F(GptqMatrix, KeepsZeroPointsBehindAZero) {
+    form_.is_symmetric = false;
+    zeros_[0] = 0x98765050u - 0x11111111u;
+    zeros_[1] = 0x00000000u - 0x11111111u;
+    const TensorStore tensors = store_of_one_group();
+    const StoredMatrix packed = stays_int4(tensors, ops::WeightFormat::kInt4Group32Fp16Zero);
+    const std::array<int8_t, 16> expected = {
+        -8, -3, -8, -3, -2, -1, 0, 1, -8, -8, -8, -8, -8, -8, -8, -8};
+    for (uint64_t n = 0; n < kOutputs; ++n) {
+        EXPECT_EQ(packed.int4_weight().zero_at(n, 0), expected[n]) << n;
+    }
+}
+
+// "sym": true, and zero points in the other format than checkpoint_format says: the middle all the
+// same, packed or expanded.
+TEST_F(GptqMatrix, SymmetricZeroPointsMayBeInTheOtherFormat) {
+    const std::array<uint64_t, 2> shape = {kOutputs, kDepth};
+    const auto right = store().read_bf16("x.weight", shape).value();
+    std::ranges::fill(zeros_, 0x88888888u);
+    EXPECT_EQ(store().read_bf16("x.weight", shape).value(), right);
+    form_.has_zeros_less_one = false;
+    EXPECT_EQ(store().read_bf16("x.weight", shape).value(), right);
+    std::ranges::fill(zeros_, 0x77777777u);
+    EXPECT_EQ(store().read_bf16("x.weight", shape).value(), right);
+    form_.is_symmetric = false;
+    EXPECT_NE(store().read_bf16("x.weight", shape).value(), right);
+}
+
 TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {
     order_.assign(kDepth, 0);
     EXPECT_THAT(
@@ -153,10 +182,14 @@ TEST_F(GptqMatrix, RefusesZeroPointsAndOrdersThatConfigJsonRulesOut) {
                   "to bf16"));
     for (uint64_t k = 0; k < kDepth; ++k) order_[k] = static_cast<int32_t>(k / 16);
     zeros_[1] = 0x77777767u;
+    const char* expected =
+        "tensor x.weight: it has zero points, which config.json rules out; say \"sym\": false "
+        "there";
     EXPECT_THAT(
         read_foreign_int4({store(), form_, "x.weight", kOutputs, kDepth}, 16).error().message,
-        HasSubstr("tensor x.weight: it has zero points, which config.json rules out; say \"sym\": "
-                  "false there"));
+        HasSubstr(expected));
+    const std::array<uint64_t, 2> shape = {kOutputs, kDepth};
+    EXPECT_THAT(store().read_bf16("x.weight", shape).error().message, HasSubstr(expected));
 }
 
 TEST_F(GptqMatrix, NamesWhatIsWrong) {
