@@ -26,26 +26,26 @@ void refuse_unserved(KeyReader& keys) {
     refuse_partial_rotation(keys);
 }
 
-void read_scoring(KeyReader& keys, ModelConfig& config, bool is_v3) {
+void read_scoring(KeyReader& keys, ModelConfig& config, const DeepseekDefaults& usual) {
     // dots.llm1 calls the scores by the method that takes them.
     const std::string scoring = keys.choice("scoring_func",
-                                            is_v3 ? "sigmoid" : "softmax",
+                                            usual.is_v3 ? "sigmoid" : "softmax",
                                             {"sigmoid", "softmax", "sqrtsoftplus", "noaux_tc"});
     config.scoring_func = scoring == "softmax"        ? ScoringFunc::kSoftmax
                           : scoring == "sqrtsoftplus" ? ScoringFunc::kSqrtSoftplus
                                                       : ScoringFunc::kSigmoid;
     const std::string method = keys.choice("topk_method",
-                                           is_v3 ? "noaux_tc" : "greedy",
+                                           usual.is_v3 ? "noaux_tc" : "greedy",
                                            {"noaux_tc", "group_limited_greedy", "greedy"});
     config.topk_method = method == "noaux_tc" ? TopkMethod::kNoauxTc
                          : method == "greedy" ? TopkMethod::kGreedy
                                               : TopkMethod::kGroupLimitedGreedy;
-    config.norm_topk_prob = keys.flag("norm_topk_prob", is_v3);
-    config.routed_scaling_factor = keys.positive("routed_scaling_factor", 1.0);
+    config.norm_topk_prob = keys.flag("norm_topk_prob", usual.norm_topk_prob);
+    config.routed_scaling_factor = keys.positive("routed_scaling_factor", usual.scaling);
     // Greedy routing has no groups; files may name some all the same.
     if (config.topk_method == TopkMethod::kGreedy) return;
-    config.num_groups = keys.count("n_group", 1, config.num_experts, 1);
-    config.topk_group = keys.count("topk_group", 1, config.num_groups, 1);
+    config.num_groups = keys.count("n_group", 1, config.num_experts, usual.num_groups);
+    config.topk_group = keys.count("topk_group", 1, config.num_groups, usual.topk_group);
 }
 
 constexpr const char* kFirstDense = "first_k_dense_replace";
@@ -89,26 +89,38 @@ std::vector<uint32_t> read_deepseek_dense_layers(KeyReader& keys,
     return listed;
 }
 
-void read_latent(KeyReader& keys, ModelConfig& config, uint32_t usual_dense) {
+void read_latent(KeyReader& keys, ModelConfig& config, const DeepseekDefaults& usual) {
     refuse_unserved(keys);
     read_dimensions(keys, config);
     config.attention = read_mla_config(keys, config.hidden);
     if (keys.failed()) return;
-    read_deepseek_experts(keys, config, config.model_type != "deepseek_v2", usual_dense);
+    read_deepseek_experts(keys, config, usual);
     read_rope(keys, config);
 }
 
-void read_deepseek(KeyReader& keys, ModelConfig& config) {
-    read_latent(keys, config, 0);
+void read_deepseek_v2(KeyReader& keys, ModelConfig& config) {
+    read_latent(keys, config, {.is_v3 = false, .norm_topk_prob = false, .num_shared = 2});
+    // Programs differ in whether they do both.
+    if (config.norm_topk_prob && config.routed_scaling_factor != 1) {
+        keys.refuse(Code::kUnimplemented, "norm_topk_prob", "false, or routed_scaling_factor 1");
+    }
+}
+
+void read_deepseek_v3(KeyReader& keys, ModelConfig& config) {
+    read_latent(
+        keys,
+        config,
+        {.num_dense = 3, .num_shared = 1, .num_groups = 8, .topk_group = 4, .scaling = 2.5});
 }
 
 void read_glm4_lite(KeyReader& keys, ModelConfig& config) {
-    read_latent(keys, config, 1);
+    config.rms_norm_eps = 1e-5;
+    read_latent(keys, config, {.num_dense = 1, .num_shared = 1, .scaling = 1.8});
 }
 
 constexpr std::array kFamilies = {
-    Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek},
-    Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek},
+    Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek_v2},
+    Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek_v3},
     // GLM-4.7-Flash: DeepSeek-V3's decoder by another name.
     Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &read_glm4_lite},
 };
@@ -119,15 +131,16 @@ std::span<const Family> deepseek_families() {
     return kFamilies;
 }
 
-void read_deepseek_experts(KeyReader& keys, ModelConfig& config, bool is_v3, uint32_t usual_dense) {
+void read_deepseek_experts(KeyReader& keys, ModelConfig& config, const DeepseekDefaults& usual) {
     config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
     config.num_experts = keys.count("n_routed_experts", 1, kExpertsMax, {});
-    config.shared_intermediate = keys.count("n_shared_experts", 0, 64, 0) * config.moe_intermediate;
+    config.shared_intermediate =
+        keys.count("n_shared_experts", 0, 64, usual.num_shared) * config.moe_intermediate;
     config.top_k = keys.count("num_experts_per_tok", 1, kTopKMax, {});
-    config.dense_layers = read_deepseek_dense_layers(keys, config.num_layers, usual_dense);
+    config.dense_layers = read_deepseek_dense_layers(keys, config.num_layers, usual.num_dense);
     config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);
-    read_scoring(keys, config, is_v3);
+    read_scoring(keys, config, usual);
     if (keys.failed()) return;
     if (config.num_experts % config.num_groups != 0) {
         keys.refuse(Code::kInvalidArgument,

@@ -19,13 +19,20 @@ namespace afd::model {
 
 std::span<const Family> deepseek_families();
 
+// What keys of the experts mean where a file leaves them out or has null for them.
+struct DeepseekDefaults {
+    bool is_v3 = true;           // scoring_func and topk_method of V3, or of V2.
+    bool norm_topk_prob = true;  // Of weights; V2 leaves them as they are.
+    uint32_t num_dense = 0;      // Layers without experts, which come first.
+    uint32_t num_shared = 0;     // Shared experts.
+    uint32_t num_groups = 1;     // Of experts.
+    uint32_t topk_group = 1;     // Groups that a token may use.
+    double scaling = 1.0;        // routed_scaling_factor.
+};
+
 // The experts and their router, for families that took them over: n_routed_experts ...
-// moe_layer_freq, mlp_layer_types, scoring_func ... topk_group. Absent keys mean what they do in V3
-// or in V2; `usual_dense` layers come first without experts where the file does not say.
+// moe_layer_freq, mlp_layer_types, scoring_func ... topk_group.
 // REQUIRES: read_dimensions() before it.
-void read_deepseek_experts(KeyReader& keys,
-                           ModelConfig& config,
-                           bool is_v3,
-                           uint32_t usual_dense = 0);
+void read_deepseek_experts(KeyReader& keys, ModelConfig& config, const DeepseekDefaults& usual);
 
 }  // namespace afd::model

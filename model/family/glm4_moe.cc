@@ -26,7 +26,7 @@ void read_glm4(KeyReader& keys, ModelConfig& config) {
     traits.qk_norm = keys.flag("use_qk_norm", false) ? QkNorm::kHeads : QkNorm::kNone;
     config.attention = std::make_shared<const GqaConfig>(traits);
     if (keys.failed()) return;
-    read_deepseek_experts(keys, config, true, 1);
+    read_deepseek_experts(keys, config, {.num_dense = 1, .num_shared = 1});
     read_rope(keys, config);
 }
 

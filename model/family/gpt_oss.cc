@@ -46,9 +46,10 @@ void read_gpt_oss(KeyReader& keys, ModelConfig& config) {
     config.rms_norm_eps = 1e-5;
     config.rope_theta = 150000;
     config.yarn = ops::YarnScaling{.factor = 32, .original_max_positions = 4096, .truncate = false};
+    constexpr uint32_t kHeadDim = 64;
     read_dimensions(keys, config);
     read_rope(keys, config);
-    GqaTraits traits = read_gqa_traits(keys, config.hidden);
+    GqaTraits traits = read_gqa_traits(keys, config.hidden, kHeadDim);
     traits.has_qkv_bias = traits.has_o_bias = keys.flag("attention_bias", true);
     traits.has_sinks = true;
     keys.count("sliding_window", 1, 1u << 24, {});

@@ -16,7 +16,10 @@
 namespace afd::model {
 namespace {
 
-void read_grouped(KeyReader& keys, ModelConfig& config, QkNorm qk_norm, bool is_v3) {
+void read_grouped(KeyReader& keys,
+                  ModelConfig& config,
+                  QkNorm qk_norm,
+                  const DeepseekDefaults& usual) {
     refuse_other_decoders(keys);
     refuse_windows(keys);
     refuse_partial_rotation(keys);
@@ -26,16 +29,16 @@ void read_grouped(KeyReader& keys, ModelConfig& config, QkNorm qk_norm, bool is_
     traits.qk_norm = qk_norm;
     config.attention = std::make_shared<const GqaConfig>(traits);
     if (keys.failed()) return;
-    read_deepseek_experts(keys, config, is_v3);
+    read_deepseek_experts(keys, config, usual);
     read_rope(keys, config);
 }
 
 void read_deepseek_v1(KeyReader& keys, ModelConfig& config) {
-    read_grouped(keys, config, QkNorm::kNone, false);
+    read_grouped(keys, config, QkNorm::kNone, {.is_v3 = false, .norm_topk_prob = false});
 }
 
 void read_dots1(KeyReader& keys, ModelConfig& config) {
-    read_grouped(keys, config, QkNorm::kHeads, true);
+    read_grouped(keys, config, QkNorm::kHeads, {.norm_topk_prob = false});
 }
 
 // Every layer has softmax attention; other kinds have other numbers.
@@ -49,10 +52,10 @@ void refuse_linear_attention(KeyReader& keys) {
     }
 }
 
-// Files of transformers 5 have partial_rotary_factor instead of rotary_dim.
+// Files of transformers 5 have partial_rotary_factor instead of rotary_dim; neither means half.
 size_t read_minimax_rotary_dim(KeyReader& keys, size_t head_dim) {
     const auto whole = static_cast<uint32_t>(head_dim);
-    const uint32_t stated = keys.count("rotary_dim", 2, whole, whole);
+    const uint32_t stated = keys.count("rotary_dim", 2, whole, whole / 2);
     if (stated % 2 != 0) keys.refuse(Code::kInvalidArgument, "rotary_dim", "an even number");
     const size_t dim = read_rotary_dim(keys, head_dim, stated);
     if (keys.find("rotary_dim") != nullptr && dim != stated) {
@@ -73,6 +76,8 @@ void read_minimax_m2(KeyReader& keys, ModelConfig& config) {
     if (keys.count("shared_intermediate_size", 0, kDimensionMax, 0) != 0) {
         keys.refuse(Code::kUnimplemented, "shared_intermediate_size", "0");
     }
+    // What it means where a file leaves it out.
+    config.rope_theta = 5e6;
     read_dimensions(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.rotary_dim = read_minimax_rotary_dim(keys, traits.shape.head_dim);

@@ -18,9 +18,9 @@ constexpr const char* kFullAttention = "full_attention";
 constexpr std::string_view kBlockSparseMoe = "block_sparse_moe.";
 
 // Whether each layer has a window.
-std::vector<bool> read_sliding_layers(KeyReader& keys, uint32_t num_layers) {
+std::vector<bool> read_sliding_layers(KeyReader& keys, uint32_t num_layers, bool usual) {
     const nlohmann::json* types = keys.find("layer_types");
-    const bool is_used = keys.flag("use_sliding_window", true);
+    const bool is_used = keys.flag("use_sliding_window", usual);
     if (types == nullptr) {
         if (is_used && keys.find("use_sliding_window") != nullptr) {
             // Which layers then have it differs between programs.
@@ -69,8 +69,8 @@ void refuse_windows(KeyReader& keys) {
     }
 }
 
-std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config) {
-    const std::vector<bool> is_sliding = read_sliding_layers(keys, config.num_layers);
+std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config, bool usual) {
+    const std::vector<bool> is_sliding = read_sliding_layers(keys, config.num_layers, usual);
     std::vector<uint32_t> windows(config.num_layers, 0);
     if (std::ranges::find(is_sliding, true) == is_sliding.end()) return windows;
     const uint32_t window = keys.count("sliding_window", 1, 1u << 24, {});

@@ -22,9 +22,10 @@ void refuse_other_decoders(KeyReader& keys);
 void refuse_windows(KeyReader& keys);
 
 // The window of each layer (GqaTraits::windows): sliding_window for the layers that layer_types
-// calls sliding_attention, or without layer_types for all; none where use_sliding_window is false.
+// calls sliding_attention, or without layer_types for all; none where use_sliding_window is false,
+// which means `usual` where the file leaves it out.
 // REQUIRES: num_layers and context_length are read, the latter by read_rope(), too.
-std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config);
+std::vector<uint32_t> read_windows(KeyReader& keys, const ModelConfig& config, bool usual = true);
 
 // The experts of a layer: num_experts or num_local_experts, of which `usual` is the family's and
 // the other one may be what transformers 5 has made of it. Both only if they agree.

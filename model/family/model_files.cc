@@ -12,6 +12,7 @@
 
 #include "model/attention/attention_config.h"
 #include "model/checkpoint/tensor_names.h"
+#include "model/checkpoint/unread_tensor.h"
 #include "model/family/config_file.h"
 #include "model/family/expert_formats.h"
 #include "model/family/mixture_keys.h"
@@ -101,6 +102,19 @@ Result<> add_kv_scales(const std::string& directory, TensorStore& tensors) {
         "kv_dtype = 'int8_channel': {}/{} with the factors of the channels is missing; measure "
         "them on a text: afd-quantize {} --kv-scales TEXT",
         with(directory, kKvScalesFile, directory));
+}
+
+// Of an MLP by that name, stored as it is or by another program that has quantised it.
+Result<> refuse_unread_shared(const TensorStore& tensors, const ModelConfig& config) {
+    if (config.num_shared_slots() > 0) return {};
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        const std::string stem =
+            layer_tensor(layer, config.names.shared_experts + "." + config.names.down);
+        for (const char* end : {".weight", ".qweight", ".weight_packed"}) {
+            AFD_TRY(refuse_unread(tensors, stem + end, "n_shared_experts"));
+        }
+    }
+    return {};
 }
 
 Result<std::string> read_config_text(const std::string& directory) {
@@ -200,6 +214,7 @@ Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype k
     files.tensors_.set_form(files.config_.form);
     settle_mixture_names(files.tensors_, files.config_);
     settle_expert_formats(files.tensors_, files.config_);
+    AFD_TRY(refuse_unread_shared(files.tensors_, files.config_));
     // The text as it stands, so that a change of any key is another model.
     AFD_ASSIGN(files.weights_identity_, compute_identity(files.config_text_, files.tensors_));
     files.identity_ = files.weights_identity_;

@@ -47,7 +47,7 @@ void read_qwen3(KeyReader& keys, ModelConfig& config) {
     read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.qk_norm = QkNorm::kHeads;
-    traits.windows = read_windows(keys, config);
+    traits.windows = read_windows(keys, config, false);
     config.attention = std::make_shared<const GqaConfig>(traits);
     read_qwen_experts(keys, config);
 }
@@ -60,7 +60,7 @@ void read_qwen2(KeyReader& keys, ModelConfig& config) {
     read_rope(keys, config);
     GqaTraits traits = read_gqa_traits(keys, config.hidden);
     traits.has_qkv_bias = keys.flag("qkv_bias", true);
-    traits.windows = read_windows(keys, config);
+    traits.windows = read_windows(keys, config, false);
     config.attention = std::make_shared<const GqaConfig>(traits);
     read_qwen_experts(keys, config);
     config.shared_intermediate =

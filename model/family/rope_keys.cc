@@ -33,6 +33,13 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     yarn.beta_slow = keys.positive("beta_slow", 1.0);
     yarn.mscale = keys.not_negative("mscale", 1.0);
     yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
+    const bool has_both = yarn.mscale > 0 && yarn.mscale_all_dim > 0;
+    // With one of them programs differ.
+    if (!has_both && (yarn.mscale != 1 || yarn.mscale_all_dim != 0)) {
+        keys.refuse(Code::kUnimplemented,
+                    keys.find("mscale") != nullptr ? "mscale" : "mscale_all_dim",
+                    "none, or both mscale and mscale_all_dim, above 0");
+    }
     yarn.original_max_positions =
         keys.count(kOriginalLength, 1, kContextMax, config.context_length);
     keys.refuse_if_given("attention_factor", "none (mscale is used)");

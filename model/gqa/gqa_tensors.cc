@@ -3,11 +3,36 @@
 
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 
 #include "model/checkpoint/tensor_names.h"
+#include "model/checkpoint/unread_tensor.h"
 
 namespace afd::model {
+namespace {
+
+// What some families have and this one has not: then a key of config.json is wrong.
+Result<> refuse_other_parts(const TensorStore& tensors, const GqaTraits& traits, uint32_t layer) {
+    const auto refuse = [&](std::initializer_list<const char*> names,
+                            const char* keys) -> Result<> {
+        for (const char* name : names) {
+            AFD_TRY(refuse_unread(tensors, layer_tensor(layer, name), keys));
+        }
+        return {};
+    };
+    if (!traits.has_qkv_bias) {
+        AFD_TRY(refuse({"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"},
+                       "attention_bias or qkv_bias"));
+    }
+    if (!traits.has_o_bias) AFD_TRY(refuse({"self_attn.o_proj.bias"}, "attention_bias"));
+    if (traits.qk_norm == QkNorm::kNone) {
+        AFD_TRY(refuse({"self_attn.q_norm.weight", "self_attn.k_norm.weight"}, "use_qk_norm"));
+    }
+    return {};
+}
+
+}  // namespace
 
 std::vector<GqaMatrix> gqa_matrices(const ops::GqaShape& shape, uint32_t layer) {
     const std::string prefix = layer_tensor(layer, "self_attn.");
@@ -26,6 +51,7 @@ Result<GqaTensors> read_gqa_tensors(const TensorStore& tensors,
         const std::array<uint64_t, 1> extents = {size};
         return tensors.read_bf16(layer_tensor(layer, name), extents);
     };
+    AFD_TRY(refuse_other_parts(tensors, traits, layer));
     GqaTensors out;
     AFD_ASSIGN(out.input_norm, read_norm(tensors, config, layer_tensor(layer, "input_layernorm")));
     for (const GqaMatrix& matrix : gqa_matrices(shape, layer)) {

@@ -30,8 +30,11 @@ struct GqaTraits {
     uint32_t window(uint32_t layer) const { return layer < windows.size() ? windows[layer] : 0; }
 };
 
-// Reads num_attention_heads, num_key_value_heads (default: as many) and head_dim (default: hidden /
-// num_attention_heads); all of a head is rotated. Problems stay in `keys`.
-GqaTraits read_gqa_traits(KeyReader& keys, uint32_t hidden);
+// Reads num_attention_heads, num_key_value_heads (default: as many) and head_dim (default:
+// usual_head_dim, or hidden / num_attention_heads); all of a head is rotated. Problems stay in
+// `keys`.
+GqaTraits read_gqa_traits(KeyReader& keys,
+                          uint32_t hidden,
+                          std::optional<uint32_t> usual_head_dim = {});
 
 }  // namespace afd::model

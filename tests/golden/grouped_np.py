@@ -167,7 +167,8 @@ class Grouped(deepseek_np.DeepSeek):
     def window(self, prefix: str) -> int | None:
         """Positions that a token of the layer sees, its own included."""
         size, types = self.config.get("sliding_window"), self.config.get("layer_types")
-        if size is None or self.config.get("use_sliding_window") is False:
+        is_usual = not self.config["model_type"].startswith("qwen")
+        if size is None or not self.config.get("use_sliding_window", is_usual):
             return None
         layer = int(prefix.split(".")[2])
         return size if types is None or types[layer] == "sliding_attention" else None

@@ -536,6 +536,15 @@ TEST(ReleasedConfigs, WindowsAreThoseThatTheFileStates) {
     EXPECT_EQ(
         refused(mixtral, {{"sliding_window", 128}, {"use_sliding_window", true}}),
         "config.json: use_sliding_window is true; supported: false, or true with layer_types");
+    // Of Qwen the flag is off unless it is said.
+    json qwen = released("qwen3_30b_a3b");
+    qwen["num_hidden_layers"] = 4;
+    qwen.erase("use_sliding_window");
+    EXPECT_EQ(windows(qwen, {{"sliding_window", 4096}}), none);
+    EXPECT_EQ(windows(qwen, {{"sliding_window", 4096}, {"layer_types", types}}), none);
+    const json said = {
+        {"sliding_window", 4096}, {"layer_types", types}, {"use_sliding_window", true}};
+    EXPECT_EQ(windows(qwen, said), (std::vector<uint32_t>{4096, 0, 0, 4096}));
 }
 
 }  // namespace

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights that hold more of a layer than config.json has: said, and not left out in silence.
+
+#include "model/checkpoint/unread_tensor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "model/family/model_files.h"
+#include "model/gqa/gqa_tensors.h"
+#include "model/safetensors/safetensors_writer.h"
+#include "tests/model/checkpoint/checkpoint_builder.h"
+#include "tests/temporary_directory.h"
+
+namespace afd::model {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One layer: two heads of 4, hidden 8; and another tensor, of eight values.
+Result<GqaTensors> read_layer(const std::string& other, float value, const GqaTraits& traits) {
+    const test::TemporaryDirectory directory;
+    const std::vector<ops::Bf16> zeros(64);
+    const std::vector<ops::Bf16> values(8, ops::from_float(value));
+    std::vector<TensorToWrite> tensors;
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+        tensors.push_back({layer_tensor(0, "self_attn.") + name + ".weight",
+                           StorageType::kBf16,
+                           {8, 8},
+                           std::as_bytes(std::span(zeros))});
+    }
+    const auto eight = [&](const std::string& name, const std::vector<ops::Bf16>& of) {
+        tensors.push_back({layer_tensor(0, name),
+                           StorageType::kBf16,
+                           {8},
+                           std::as_bytes(std::span(of).first(8))});
+    };
+    eight("input_layernorm.weight", zeros);
+    eight(other, values);
+    EXPECT_TRUE(write_safetensors(directory.path("model.safetensors"), tensors).ok());
+    const TensorStore store = TensorStore::open(directory.path()).value();
+    return read_gqa_tensors(store, ModelConfig(), traits, 0);
+}
+
+TEST(UnreadTensor, OfGroupedHeadsIsNamedWithItsKeys) {
+    GqaTraits traits;
+    traits.shape = {.hidden = 8, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
+    EXPECT_EQ(
+        read_layer("self_attn.k_proj.bias", 0.5f, traits).error().message,
+        "tensor model.layers.0.self_attn.k_proj.bias: the weights hold it, and the model of "
+        "config.json has no such part; correct attention_bias or qkv_bias there, or fetch the "
+        "file again");
+    EXPECT_THAT(read_layer("self_attn.q_norm.weight", 0.0f, traits).error().message,
+                HasSubstr("correct use_qk_norm there"));
+    EXPECT_THAT(read_layer("self_attn.o_proj.bias", -1.0f, traits).error().message,
+                HasSubstr("correct attention_bias there"));
+    // As some programs write it with every matrix.
+    EXPECT_TRUE(read_layer("self_attn.k_proj.bias", 0.0f, traits).ok());
+    EXPECT_TRUE(read_layer("self_attn.rotary_emb.inv_freq", 1.0f, traits).ok());
+}
+
+TEST(UnreadTensor, OfSharedExpertsIsNamedWithItsKey) {
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder builder(small_config());
+    builder.config()["n_shared_experts"] = 0;
+    builder.write(directory.path());
+    const auto files = ModelFiles::open(directory.path());
+    ASSERT_FALSE(files.ok());
+    EXPECT_EQ(files.error().message,
+              "tensor model.layers.1.mlp.shared_experts.down_proj.weight: the weights hold it, and "
+              "the model of config.json has no such part; correct n_shared_experts there, or fetch "
+              "the file again");
+}
+
+}  // namespace
+}  // namespace afd::model
