@@ -22,7 +22,8 @@
 // A last pair without a second member has a zero for it. Rows of a quantised cache are expanded to
 // bf16 (ops/format/latent_cache.h), and everything else is the same. All orders are fixed per
 // numeric class and independent of batch, chunk and threads, so decoding and chunked prefill give
-// the same bits. Positions beyond positions[t] are never read.
+// the same bits. Positions beyond positions[t] have no influence; where tokens go over a block
+// together (attend_together() of head_attention.h), they may be read with it.
 // The live path of MLA layers; ops/operators/mla_v3/mla_attention_v3.h is the operator that stands
 // alone.
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Kernels: the innermost loops of linear, grouped_ffn and mla_attention for one numeric class, and
+// Kernels: the innermost loops of ops/ for one numeric class (products with packed weights,
+// attention of both kinds, norms, sums with the residual, quantisation and expansion of rows), and
 // what the code around them has to know of the class (TileShape).
 //
 // Each kernels_<class>.cc fills one table: a copy of the next simpler class's, in which it names

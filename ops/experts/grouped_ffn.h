@@ -7,10 +7,11 @@
 //   gate = x·Wgateᵀ →bf16, up = x·Wupᵀ →bf16, h = (silu(gate)·up) →bf16, y = h·Wdownᵀ →bf16
 //   int8 weights, and int4 ones with Int4Rows::kInt8: the same of the quantised x, with the
 //   expert's smooth scales if it has them, and of the quantised h (ops/format/weight_format.h,
-//   int4_rows.h) With an output gate y = (y · sigmoid(x·gate)) →bf16, of the x that the gate
-//   projection takes: quantised where that is, then without its smooth scales.
-//   (ops/experts/output_gate.h) Other activations: ops/format/expert_activation.h. A bias is added
-//   to a sum before its rounding.
+//   int4_rows.h).
+//   With an output gate, y = (y · sigmoid(x·gate)) →bf16, of the x that the gate projection takes:
+//   quantised where that is, then without its smooth scales (ops/experts/output_gate.h).
+//   Other activations: ops/format/expert_activation.h.
+//   A bias is added to a sum before its rounding.
 // A row's bits depend on the row and its expert only. Work is cut by expert and by column panel.
 // The live path, on packed weights; ops/operators/grouped_matmul_swiglu.h is the operator that
 // stands alone.
