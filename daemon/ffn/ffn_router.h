@@ -3,9 +3,10 @@
 
 // FfnRouter: a pass of rows that this FFN worker routes itself (router = ffn).
 //
-// Every rank is offered every token of an MoE layer, once. Each runs the same gate over the same
-// rows, so all of them know the same choice; each keeps the (token, k) whose expert the placement
-// gives to it, and all keep exactly one owner for each:
+// Every token of an MoE layer is offered once to every rank, except those that its offer names as
+// left out (R12). Each that gets it runs the same gate over the same rows, so all of them know the
+// same choice. Each keeps the (token, k) whose expert the placement gives to it; of replicas, all
+// choose the same among the ranks that are not left out. So each (token, k) has exactly one owner:
 //
 //   offered rows -> gate -> logical ids -> this rank's keys -> MoeInitRoutingV3 -> ExpertBatch
 //

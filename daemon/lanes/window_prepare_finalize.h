@@ -9,9 +9,10 @@
 // back into this session's own window; finalize() weights and sums them in the order of
 // ops/experts/combine.h. The protocol's rules live in schedule/dispatch/dispatch_lane.h.
 //
-// With router = ffn an MoE layer's input comes without topk_ids: every rank is offered every token
-// once, at slot k = 0, and routes it itself. Any rank may answer any of the top_k slots, so the
-// round waits for all of them; each row brings its routing weight behind its values.
+// With router = ffn an MoE layer's input comes without topk_ids: every token is offered once, at
+// slot k = 0, to every rank, except those that are lost and can be done without or that hold a void
+// round (R12). Each that gets it routes it itself. Any of them may answer any of the top_k slots,
+// so the round waits for all slots; each row brings its routing weight behind its values.
 //
 // Rows may travel as int8 or fp8 (ops/fused_moe/sent_rows.h); each is encoded once, whatever the
 // number of its experts; int8 rows of a model with smooth scales once for each slot.
@@ -52,8 +53,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
 
     const ops::PrepareFinalizeCapability& capability() const override { return capability_; }
 
-    // The slot's previous round is acknowledged everywhere (R4) and a predecessor's rounds are
-    // over (R10).
+    // DispatchLane::may_store(): every rank has let go of the slot's previous round, which is
+    // acknowledged (R4) or void (R12) there, and a predecessor's rounds are over (R10).
     bool slot_free(uint32_t slot) override { return lanes_[slot].may_store(); }
 
     // REQUIRES: slot_free(slot). Errors: kInternal, an id outside the layer's experts.

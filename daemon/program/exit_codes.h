@@ -23,7 +23,7 @@ struct ExitCodeText {
     ExitCode code;
     const char* text;
     // Whether a service manager is to start afdd again; else it would fail as before, or was asked
-    // to end. The units in deploy/ say so, too.
+    // to end. The units in deploy/ say so; this is for the test that compares them.
     bool is_to_restart;
 };
 

@@ -93,9 +93,9 @@ class UcxEnd final : public UcxReceiver, public Arrivals {
     std::vector<LinkView> links() const;
     // Takes nothing more from the connection to a peer; another one is opened. Session's end.
     void renew(uint32_t peer);
-    // As if the connection to a peer had broken. Takes the lock.
+    // For tests: as if the connection to a peer had broken. Takes the lock.
     void fail_connection(uint32_t peer);
-    // How many messages were dropped as wrong. Takes the lock.
+    // For tests: how many messages were dropped as wrong. Takes the lock.
     uint64_t num_bad() const {
         const UcxWorker::Lock held = lock();
         return num_bad_;
