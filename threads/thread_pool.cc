@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "proto/check.h"
+#include "proto/cpu_relax.h"
 #include "proto/failure.h"
 
 namespace afd::threads {
@@ -29,14 +30,6 @@ constexpr uint32_t epoch_of(uint64_t claim) {
 }
 constexpr uint32_t next_of(uint64_t claim) {
     return static_cast<uint32_t>(claim);
-}
-
-void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm("yield");
-#endif
 }
 
 Result<> pin(pthread_t thread, std::span<const uint32_t> cpus) {
@@ -125,7 +118,7 @@ void ThreadPool::run(size_t num_tasks, Body body) {
         // tasks get smaller towards the end of a run (ops/tensor/task_cuts.h), so that what is left
         // of it should be shorter than a wake-up.
         const bool gives_way = yields_ ? looks > kLooksPerClock : looks % kLooksPerYield == 0;
-        gives_way ? static_cast<void>(sched_yield()) : pause();
+        gives_way ? static_cast<void>(sched_yield()) : cpu_relax();
     }
     // Closes the epoch: a late claim fails. Partner: the acquire in work(), of a helper that is
     // late.
@@ -160,7 +153,7 @@ uint32_t ThreadPool::await_epoch(uint32_t seen) {
             // Relaxed: only a hint; work() acquires.
             const uint32_t epoch = epoch_of(claim_.load(std::memory_order_relaxed));
             if (epoch != seen || is_stopping_.load(std::memory_order_relaxed)) return epoch;
-            if (spin_us_ > 0) gives_way ? static_cast<void>(sched_yield()) : pause();
+            if (spin_us_ > 0) gives_way ? static_cast<void>(sched_yield()) : cpu_relax();
         }
         gives_way = yields_;
     } while (std::chrono::steady_clock::now() < deadline);

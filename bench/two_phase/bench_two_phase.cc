@@ -27,6 +27,7 @@
 #include "ops/tensor/workspace.h"
 #include "ops/two_phase/layout.h"
 #include "ops/two_phase/payload.h"
+#include "proto/cpu_relax.h"
 #include "schedule/wait/adaptive_wait.h"
 #include "schedule/wait/flag.h"
 
@@ -177,7 +178,7 @@ class Peer {
             schedule::publish_release(words_[0].value, ++number_);
         }
         while (schedule::observe(words_[1].value, schedule::Order::kAcquire) != number_) {
-            schedule::cpu_relax();
+            cpu_relax();
         }
         return now_s() - start_s;
     }
@@ -188,7 +189,7 @@ class Peer {
         for (int32_t seen = 0;;) {
             const int32_t sent = schedule::observe(words_[0].value, schedule::Order::kAcquire);
             if (sent == seen) {
-                schedule::cpu_relax();
+                cpu_relax();
                 continue;
             }
             seen = sent;

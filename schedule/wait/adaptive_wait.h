@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "proto/cpu_relax.h"
 #include "schedule/wait/doorbell.h"
 #include "schedule/wait/flag.h"
 
@@ -20,15 +21,6 @@ namespace afd::schedule {
 // Microseconds of the monotonic clock.
 uint64_t steady_now_us();
 uint64_t steady_now_ns();
-
-// Tells the core that this thread spins.
-inline void cpu_relax() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm("yield");
-#endif
-}
 
 class AdaptiveWait {
   public:

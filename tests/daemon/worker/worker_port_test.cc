@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "proto/cpu_relax.h"
 #include "schedule/context/heartbeat.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -113,7 +114,7 @@ TEST(WorkerPort, CommandsRingTheDoorbell) {
 // Up to some microseconds.
 void spin_a_while(uint64_t& noise) {
     noise = noise * 6364136223846793005U + 1442695040888963407U;
-    for (uint64_t spins = noise >> 57; spins > 0; --spins) schedule::cpu_relax();
+    for (uint64_t spins = noise >> 57; spins > 0; --spins) cpu_relax();
 }
 
 // Goal: no event is left behind while the control thread sleeps (a lost wake-up). Method: a data

@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "proto/cpu_relax.h"
 #include "schedule/wait/adaptive_wait.h"
 #include "tests/schedule/protocol/local_instance.h"
 #include "tests/schedule/protocol/watchdog.h"
