@@ -10,23 +10,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <sstream>
+
+#include "proto/write_all.h"
 
 namespace afd::client {
 namespace {
 
 afd::Error refused(const std::string& path, const char* what, int error) {
     return {Code::kPermissionDenied, fmt::format("{}: {}: {}", path, what, std::strerror(error))};
-}
-
-bool write_all(int file, std::string_view bytes) {
-    while (!bytes.empty()) {
-        const ssize_t size = ::write(file, bytes.data(), bytes.size());
-        if (size < 0 && errno == EINTR) continue;
-        if (size <= 0) return false;
-        bytes.remove_prefix(static_cast<size_t>(size));
-    }
-    return true;
 }
 
 // Its names are on the disk, too.
@@ -60,8 +53,8 @@ Result<> write_cluster_file(const std::string& path, std::string_view bytes, mod
     std::string draft = directory + "/." + path.substr(slash + 1) + ".XXXXXX";
     const int file = ::mkostemp(draft.data(), O_CLOEXEC);
     if (file < 0) return refused(path, "cannot be written", errno);
-    const bool is_written =
-        ::fchmod(file, mode) == 0 && write_all(file, bytes) && ::fsync(file) == 0;
+    const bool is_written = ::fchmod(file, mode) == 0 &&
+                            write_all(file, std::as_bytes(std::span(bytes))) && ::fsync(file) == 0;
     // A link, unlike a rename, replaces nothing.
     const bool is_there = is_written && ::link(draft.c_str(), path.c_str()) == 0;
     const int error = errno;

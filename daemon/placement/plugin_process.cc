@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "proto/failure.h"
+#include "proto/write_all.h"
 
 namespace afd::daemon {
 namespace {
@@ -46,17 +48,6 @@ struct Pipe {
     }
 };
 
-void write_all(const void* bytes, size_t size) {
-    const char* next = static_cast<const char*>(bytes);
-    while (size > 0) {
-        const ssize_t written = ::write(kAnswerFd, next, size);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) ::_exit(1);
-        next += written;
-        size -= static_cast<size_t>(written);
-    }
-}
-
 // What of this process is the child's business no more: handlers that would write to closed files,
 // masks of the thread that asks, and every file that is open here.
 void leave_parent(int write_end, pid_t parent) {
@@ -80,8 +71,9 @@ void leave_parent(int write_end, pid_t parent) {
     const AnswerHead head{.is_ok = answer.ok() ? 1U : 0U,
                           .code = answer.ok() ? 0U : static_cast<uint32_t>(answer.error().code),
                           .num_bytes = bytes.size()};
-    write_all(&head, sizeof(head));
-    write_all(bytes.data(), bytes.size());
+    const bool is_written = write_all(kAnswerFd, std::as_bytes(std::span(&head, 1))) &&
+                            write_all(kAnswerFd, std::as_bytes(std::span(bytes)));
+    if (!is_written) ::_exit(1);
     // What the library has printed. Nothing else of it or of the parent is to be tidied up here.
     std::fflush(nullptr);
     ::_exit(0);

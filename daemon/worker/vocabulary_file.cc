@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "proto/failure.h"
+#include "proto/write_all.h"
 
 namespace afd::daemon {
 namespace {
@@ -21,16 +22,6 @@ Error vocabulary_error(const std::string& name, const char* what) {
     const bool is_short = errno == ENOMEM || errno == ENOSPC || errno == EMFILE || errno == ENFILE;
     return {is_short ? Code::kResourceExhausted : Code::kUnavailable,
             "vocabulary " + name + ": " + what + ": " + std::strerror(errno)};
-}
-
-Result<> write_all(int fd, std::span<const std::byte> bytes, const std::string& name) {
-    while (!bytes.empty()) {
-        const ssize_t size = ::write(fd, bytes.data(), bytes.size());
-        if (size < 0 && errno == EINTR) continue;
-        if (size <= 0) return vocabulary_error(name, "cannot be written");
-        bytes = bytes.subspan(static_cast<size_t>(size));
-    }
-    return {};
 }
 
 }  // namespace
@@ -46,7 +37,7 @@ Result<UniqueFd> create_vocabulary_file(const std::string& name,
     if (::fchmod(fd.get(), 0600) != 0) {
         return vocabulary_error(name, "cannot be made the owner's alone");
     }
-    AFD_TRY(write_all(fd.get(), trie.image(), name));
+    if (!write_all(fd.get(), trie.image())) return vocabulary_error(name, "cannot be written");
     if (::fcntl(fd.get(), F_ADD_SEALS, kAllSeals) != 0) {
         return vocabulary_error(name, "cannot be sealed");
     }

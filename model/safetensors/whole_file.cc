@@ -15,6 +15,7 @@
 
 #include "model/safetensors/file_error.h"
 #include "proto/check.h"
+#include "proto/write_all.h"
 
 namespace afd::model {
 namespace {
@@ -91,15 +92,7 @@ void WholeFile::open_beside() {
 }
 
 Result<> WholeFile::write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-        const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
-        if (count < 0 && errno == EINTR) continue;
-        // It names no error then, and to go on would never end.
-        if (count == 0) errno = ENOSPC;
-        if (count <= 0) return failure("writing");
-        bytes = bytes.subspan(static_cast<size_t>(count));
-    }
-    return {};
+    return write_all(fd_, bytes) ? Result<>() : failure("writing");
 }
 
 Result<> WholeFile::commit() {
