@@ -2,16 +2,14 @@
 #include "clients/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
 #include <string_view>
 
 #include "clients/exit_code.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
+#include "proto/standard_output.h"
 #include "proto/typed_number.h"
 #include "proto/usage_error.h"
 
@@ -167,11 +165,9 @@ std::optional<int> parse_command_line(CLI::App& app,
 }
 
 int end_output(int exit_code) {
-    const bool is_flushed = std::fflush(stdout) == 0;
-    if (is_flushed && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
-    // The reason of an earlier failure is gone.
-    const std::string why = is_flushed ? "not all of it got through" : std::strerror(errno);
-    print_error({Code::kUnavailable, "cannot write standard output: " + why});
+    const std::string lost = finish_standard_output();
+    if (lost.empty()) return exit_code;
+    print_error({Code::kUnavailable, lost});
     return exit_code == kExitOk || exit_code == kExitInterrupted ? kExitFailed : exit_code;
 }
 

@@ -7,13 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <iostream>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -39,6 +36,7 @@
 #include "model/attention/attention_config.h"
 #include "proto/failure.h"
 #include "proto/standard_descriptors.h"
+#include "proto/standard_output.h"
 #include "proto/typed_number.h"
 
 namespace afd::daemon {
@@ -122,9 +120,9 @@ ExitCode print_doctor(const Config& config, bool as_json) {
 // has read that.
 int end_output(int exit_code) {
     constexpr int kNotWritten = 1;
-    std::cout.flush();
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return exit_code;
-    std::fprintf(stderr, "afdd: cannot write standard output: %s\n", std::strerror(errno));
+    const std::string lost = finish_standard_output();
+    if (lost.empty()) return exit_code;
+    std::fprintf(stderr, "afdd: %s\n", lost.c_str());
     return exit_code == 0 ? kNotWritten : exit_code;
 }
 
