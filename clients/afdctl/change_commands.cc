@@ -59,11 +59,6 @@ OnProgress progress_printer(const CommonOptions& common) {
     return [](const std::string& text) { std::cerr << text << std::endl; };
 }
 
-int report_change_failure(const CommonOptions& common, const Client& client, afd::Error error) {
-    if (error.code == Code::kDeadlineExceeded) error.message += " (--timeout)";
-    return report_failure(common, error, !client.is_silent());
-}
-
 }  // namespace
 
 int run_resize(const CommonOptions& common, const ResizeOptions& options) {
@@ -78,7 +73,7 @@ int run_resize(const CommonOptions& common, const ResizeOptions& options) {
                                                    progress_printer(common),
                                                    to_milliseconds(options.timeout_s),
                                                    &interrupt_cancellation());
-    if (!resized.ok()) return report_change_failure(common, *client, resized.error());
+    if (!resized.ok()) return report_call_failure(common, *client, resized.error());
     print_resized(common, resized.value());
     return kExitOk;
 }
@@ -89,7 +84,7 @@ int run_upgrade(const CommonOptions& common, const UpgradeOptions& options) {
     if (!client) return exit_code;
     const Result<Upgraded> upgraded = client->upgrade(
         progress_printer(common), to_milliseconds(options.timeout_s), &interrupt_cancellation());
-    if (!upgraded.ok()) return report_change_failure(common, *client, upgraded.error());
+    if (!upgraded.ok()) return report_call_failure(common, *client, upgraded.error());
     print_upgraded(common, upgraded.value());
     return kExitOk;
 }

@@ -24,6 +24,11 @@ int report_failure(const CommonOptions& common, const afd::Error& error, bool is
     return error.code == Code::kInvalidArgument ? kExitUsage : kExitUnreachable;
 }
 
+int report_call_failure(const CommonOptions& common, const Client& client, afd::Error error) {
+    if (error.code == Code::kDeadlineExceeded) error.message += " (--timeout)";
+    return report_failure(common, error, !client.is_silent());
+}
+
 std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_code) {
     const Result<Endpoint> endpoint = common.endpoint.resolve();
     if (!endpoint.ok()) {

@@ -120,6 +120,9 @@ int run_stop(const CommonOptions& common, const LifecycleOptions& options);
 // standard output. Returns the exit code that `error` means; `is_reached`: a connection was made.
 int report_failure(const CommonOptions& common, const afd::Error& error, bool is_reached);
 
+// The same of a call of `client` that ends at --timeout.
+int report_call_failure(const CommonOptions& common, const Client& client, afd::Error error);
+
 // The client for `common`, or the exit code of the reported failure.
 std::optional<Client> connect_or_report(const CommonOptions& common, int& exit_code);
 

@@ -26,11 +26,6 @@ void print_state(const CommonOptions& common, const std::string& state) {
     }
 }
 
-int report_lifecycle_failure(const CommonOptions& common, const Client& client, afd::Error error) {
-    if (error.code == Code::kDeadlineExceeded) error.message += " (--timeout)";
-    return report_failure(common, error, !client.is_silent());
-}
-
 // Tells on standard error what is still in flight, as the wait for it may be long; the pid of who
 // does it. An afdd that does not even say that is out of reach: the error.
 Result<int> print_in_flight(const CommonOptions& common,
@@ -93,9 +88,9 @@ int stop_and_wait(const CommonOptions& common, const LifecycleOptions& options, 
     const EndingProcess process(reached.value());
     const Result<std::string> closed =
         client.stop_and_wait(to_milliseconds(options.timeout_s), &interrupt);
-    if (!closed.ok()) return report_lifecycle_failure(common, client, closed.error());
+    if (!closed.ok()) return report_call_failure(common, client, closed.error());
     const Result<> ended = process.wait(deadline, interrupt);
-    if (!ended.ok()) return report_lifecycle_failure(common, client, ended.error());
+    if (!ended.ok()) return report_call_failure(common, client, ended.error());
     if (!closed.value().empty()) {
         const afd::Error error{Code::kUnavailable, "afdd has stopped, but " + closed.value()};
         return report_failure(common, error, true);
@@ -114,7 +109,7 @@ int run_drain(const CommonOptions& common, const LifecycleOptions& options) {
     const Result<int> reached = print_in_flight(common, *client, interrupt);
     if (!reached.ok()) return report_failure(common, reached.error(), false);
     const Result<> drained = client->drain(to_milliseconds(options.timeout_s), &interrupt);
-    if (!drained.ok()) return report_lifecycle_failure(common, *client, drained.error());
+    if (!drained.ok()) return report_call_failure(common, *client, drained.error());
     print_state(common, "drained");
     return kExitOk;
 }
