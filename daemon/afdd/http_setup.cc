@@ -16,12 +16,6 @@ namespace afd::daemon {
 
 namespace {
 
-// The last part of a directory's path.
-std::string directory_name(const std::string& directory) {
-    const std::filesystem::path path(directory);
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 // A model without a template serves completions, and says why there are no chats to who asks.
 Result<> choose_chat(const std::string& directory, ApiModel& model) {
     AFD_ASSIGN(const model::ChatFiles files, model::ChatFiles::read(directory));
@@ -41,7 +35,7 @@ Result<> choose_chat(const std::string& directory, ApiModel& model) {
 ApiModel describe_model(const Config& config, InstanceSetup& setup) {
     ApiModel model;
     model.root = setup.model().directory();
-    model.id = config.http_model.empty() ? directory_name(model.root) : config.http_model;
+    model.id = served_model_name(config, model.root);
     model.created = std::time(nullptr);
     model.vocab_size = setup.model().config().vocab_size;
     const model::ModelConfig& checkpoint = setup.model().config();
@@ -70,6 +64,12 @@ Result<ApiKeys> keys_for(const Config& config, const ListenAddress& address) {
 }
 
 }  // namespace
+
+std::string served_model_name(const Config& config, const std::string& directory) {
+    if (!config.http_model.empty()) return config.http_model;
+    const std::filesystem::path path(directory);
+    return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
 
 Result<ApiKeys> load_api_keys(const Config& config) {
     const char* key = std::getenv("AFD_API_KEY");

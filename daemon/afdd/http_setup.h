@@ -4,6 +4,7 @@
 // What the HTTP front end is opened with: who may use it, and the model in its words.
 
 #include <memory>
+#include <string>
 
 #include "daemon/config/config.h"
 #include "daemon/config/listen_address.h"
@@ -12,6 +13,9 @@
 #include "daemon/instance/instance_setup.h"
 
 namespace afd::daemon {
+
+// The model as HTTP clients and metrics name it: http_model, or the last part of its directory.
+std::string served_model_name(const Config& config, const std::string& directory);
 
 // Loads the keys of the file http_keys and of AFD_API_KEY. Errors: those of ApiKeys::load().
 Result<ApiKeys> load_api_keys(const Config& config);

@@ -2,21 +2,12 @@
 #include "daemon/afdd/metrics_view.h"
 
 #include <algorithm>
-#include <filesystem>
 
+#include "daemon/afdd/http_setup.h"
 #include "daemon/exposition/exposition.h"
 #include "model/attention/kv_cache.h"
 
 namespace afd::daemon {
-namespace {
-
-// The last part of the path.
-std::string name_of_directory(const std::string& directory) {
-    const std::filesystem::path path(directory);
-    return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
-}  // namespace
 
 MetricsView::MetricsView(const InstanceLayout& layout) : layout_(layout) {
     const Config& config = layout.config();
@@ -71,11 +62,9 @@ std::string MetricsView::text(const client::Status& status,
         snapshot.left_attention_workers.add(counts);
     }
     snapshot.hops = hops;
-    // As HTTP clients name it.
     const Config& config = layout_.config();
     const model::ModelFiles& model = layout_.setup().model();
-    snapshot.model_name =
-        config.http_model.empty() ? name_of_directory(model.directory()) : config.http_model;
+    snapshot.model_name = served_model_name(config, model.directory());
     snapshot.num_routed_experts = model.config().num_experts;
     snapshot.kv_block_tokens = model::kKvBlockTokens;
     snapshot.shared_memory_bytes = layout_.segment_bytes();
