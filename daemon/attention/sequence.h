@@ -29,8 +29,8 @@ struct Sequence {
     std::unique_ptr<SequenceRequest> request;  // Goes back with kEnd. Null: the place is free.
     HeldBlocks held;      // The KV blocks; of a model that has layers with a window beside others,
     HeldBlocks windowed;  // those of the others, and these of the layers with a window.
-    // SequenceTable's own: the positions that have their blocks so far.
-    uint32_t num_places = 0;
+    // SequenceTable's own: the positions that have their blocks so far, from the first on.
+    uint32_t num_backed_positions = 0;
     std::vector<uint32_t> layer_positions;  // [num_layers + 1]
     uint32_t num_scheduled = 0;
     // The prefix cache (model/attention/prefix_cache.h); SequenceTable's own.
@@ -55,7 +55,9 @@ struct Sequence {
 
     // Rows that could be scheduled now.
     uint32_t num_ready() const {
-        return is_ending || awaits_prefix ? 0 : std::min(num_tokens(), num_places) - num_scheduled;
+        return is_ending || awaits_prefix
+                   ? 0
+                   : std::min(num_tokens(), num_backed_positions) - num_scheduled;
     }
 
     // Whether the one ready row is the newest token of a sequence whose prompt is done.

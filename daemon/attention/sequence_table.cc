@@ -86,7 +86,7 @@ bool SequenceTable::fits_alone(const SequenceRequest& request) const {
 void SequenceTable::start_place(Sequence& sequence) {
     std::fill(sequence.layer_positions.begin(), sequence.layer_positions.end(), 0);
     sequence.num_scheduled = 0;
-    sequence.num_places = 0;
+    sequence.num_backed_positions = 0;
     sequence.prefix_serial = model::PrefixCache::kNoParent;
     sequence.num_chained = 0;
     sequence.num_shared = 0;
@@ -130,7 +130,7 @@ void SequenceTable::take_blocks(Sequence& sequence) {
         windowed_->take(sequence.windowed, sequence.num_tokens());
         num_blocks = std::min(num_blocks, sequence.windowed.table.size());
     }
-    sequence.num_places = static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
+    sequence.num_backed_positions = static_cast<uint32_t>(num_blocks) * model::kKvBlockTokens;
 }
 
 void SequenceTable::leave_blocks(Sequence& sequence, uint32_t num_computed) {

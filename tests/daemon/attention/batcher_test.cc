@@ -20,7 +20,7 @@ class BatcherTest : public testing::Test {
         auto& sequence = sequences_.emplace_back(std::make_unique<Sequence>());
         sequence->request = std::move(request);
         sequence->num_scheduled = num_scheduled;
-        sequence->num_places = UINT32_MAX;
+        sequence->num_backed_positions = UINT32_MAX;
         sequence->is_started = num_scheduled > 0;
         active_.push_back(sequence.get());
         return *sequence;
