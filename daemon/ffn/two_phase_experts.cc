@@ -27,7 +27,7 @@ constexpr size_t kRowsPerCall = 2048;
 TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
     : parts_(parts),
       row_bytes_(two_phase_row_bytes(parts.dispatch_dtype, parts.hidden, parts.row_checksums)),
-      lanes_(parts.receiver->num_sessions()),
+      rounds_(parts.receiver->num_sessions()),
       counts_(parts.placement->num_local_experts_max()),
       arrived_(parts.dispatch_dtype, parts.hidden, kRowsPerCall) {
     groups_.reserve(counts_.size());
@@ -39,7 +39,7 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
         {.format = ops::ActivationFormat::kGrouped, .num_rows = kRowsPerCall});
     workspace13_.reserve(shapes.workspace13_bytes);
     workspace2_.reserve(shapes.workspace2_bytes);
-    for (uint32_t session = 0; session < lanes_.size(); ++session) {
+    for (uint32_t session = 0; session < rounds_.size(); ++session) {
         // A predecessor may have acknowledged, and died before its release had left the process.
         // Released twice does no harm (docs/protocol/control.pml, NO_MADE_UP).
         const int32_t last = parts_.receiver->acknowledged(session);
@@ -50,10 +50,10 @@ TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
 }
 
 bool TwoPhaseExperts::advance() {
-    for (size_t i = 0; i < lanes_.size(); ++i) {
+    for (size_t i = 0; i < rounds_.size(); ++i) {
         const uint32_t session = next_session_;
         // In turns, a step of one session at a time: a long round holds up no other.
-        next_session_ = (session + 1) % static_cast<uint32_t>(lanes_.size());
+        next_session_ = (session + 1) % static_cast<uint32_t>(rounds_.size());
         if (step(session)) return true;
     }
     return false;
@@ -61,21 +61,21 @@ bool TwoPhaseExperts::advance() {
 
 bool TwoPhaseExperts::has_work(Order order) const {
     const schedule::TwoPhaseReceiver& receiver = *parts_.receiver;
-    for (uint32_t session = 0; session < lanes_.size(); ++session) {
-        const Lane& lane = lanes_[session];
-        switch (lane.state) {
+    for (uint32_t session = 0; session < rounds_.size(); ++session) {
+        const Round& round = rounds_[session];
+        switch (round.state) {
             case State::kIdle:
                 if (receiver.open_round(session, order) != 0) return true;
                 break;
             case State::kRequested:
-                if (receiver.is_closed(session, lane.round, order)) return true;
-                if (parts_.now_us() >= lane.due_us) return true;
+                if (receiver.is_closed(session, round.number, order)) return true;
+                if (parts_.now_us() >= round.due_us) return true;
                 break;
             case State::kGranted:
                 if (has_block(session, order)) return true;
                 [[fallthrough]];
             case State::kRefused:
-                if (receiver.is_closed(session, lane.round, order)) return true;
+                if (receiver.is_closed(session, round.number, order)) return true;
                 break;
         }
     }
@@ -84,119 +84,119 @@ bool TwoPhaseExperts::has_work(Order order) const {
 
 uint64_t TwoPhaseExperts::due_us() const {
     uint64_t due_us = UINT64_MAX;
-    for (const Lane& lane : lanes_) {
-        if (lane.state == State::kRequested) due_us = std::min(due_us, lane.due_us);
+    for (const Round& round : rounds_) {
+        if (round.state == State::kRequested) due_us = std::min(due_us, round.due_us);
     }
     return due_us;
 }
 
 bool TwoPhaseExperts::step(uint32_t session) {
-    Lane& lane = lanes_[session];
-    if (lane.state == State::kIdle) {
-        const int32_t round = parts_.receiver->open_round(session, Order::kAcquire);
-        return round != 0 && open(session, round);
+    Round& round = rounds_[session];
+    if (round.state == State::kIdle) {
+        const int32_t number = parts_.receiver->open_round(session, Order::kAcquire);
+        return number != 0 && open(session, number);
     }
     // Before anything else of the round: a cancelled batch gives its memory back at once. Of one
     // that was only requested too: afdd takes the release after the request.
-    if (parts_.receiver->is_closed(session, lane.round, Order::kAcquire)) {
+    if (parts_.receiver->is_closed(session, round.number, Order::kAcquire)) {
         end(session);
         return true;
     }
-    if (lane.state == State::kRequested && parts_.now_us() >= lane.due_us) {
+    if (round.state == State::kRequested && parts_.now_us() >= round.due_us) {
         request_again(session);
         return true;
     }
-    if (lane.state != State::kGranted || !has_block(session, Order::kAcquire)) return false;
+    if (round.state != State::kGranted || !has_block(session, Order::kAcquire)) return false;
     if (const Result<> run = run_block(session); !run.ok()) refuse(session, run.error());
     return true;
 }
 
 // Phase 1: the counts are here. Returns whether the round got anywhere.
-bool TwoPhaseExperts::open(uint32_t session, int32_t round) {
-    Lane& lane = lanes_[session];
-    lane.round = round;
-    if (parts_.receiver->is_closed(session, round, Order::kAcquire)) {
+bool TwoPhaseExperts::open(uint32_t session, int32_t number) {
+    Round& round = rounds_[session];
+    round.number = number;
+    if (parts_.receiver->is_closed(session, number, Order::kAcquire)) {
         end(session);
         return true;
     }
     // A predecessor refused it. What was said to the session is not taken back.
-    if (parts_.receiver->granted(session, round) < 0) {
-        lane.state = State::kRefused;
+    if (parts_.receiver->granted(session, number) < 0) {
+        round.state = State::kRefused;
         return true;
     }
-    if (parts_.receiver->num_unfinished(session, round) >= schedule::ExecutionLog::kDeadly) {
+    if (parts_.receiver->num_unfinished(session, number) >= schedule::ExecutionLog::kDeadly) {
         refuse(session, {Code::kUnavailable, "its execution has killed the worker repeatedly"});
         return true;
     }
-    if (const Result<> copied = parts_.receiver->copy_offer(session, lane.offer); !copied.ok()) {
+    if (const Result<> copied = parts_.receiver->copy_offer(session, round.offer); !copied.ok()) {
         refuse(session, copied.error());
         return true;
     }
     AFD_CRASH_POINT("offer.copied");
-    lane.sizes = schedule::two_phase_sizes(lane.offer, row_bytes_);
-    lane.requested_us = parts_.now_us();
-    lane.num_requests = 0;
-    // No room for the question: the lane stays idle and asks again at its next turn.
+    round.sizes = schedule::two_phase_sizes(round.offer, row_bytes_);
+    round.requested_us = parts_.now_us();
+    round.num_requests = 0;
+    // No room for the question: the round stays idle and is asked for again at its next turn.
     if (!request(session)) return false;
-    lane.state = State::kRequested;
+    round.state = State::kRequested;
     return true;
 }
 
 // Asks afdd for the round's segments, and notes when to look for the answer. False: no room.
 bool TwoPhaseExperts::request(uint32_t session) {
-    Lane& lane = lanes_[session];
-    lane.due_us = std::min(parts_.now_us() + parts_.ask_again_us,
-                           lane.requested_us + parts_.answer_timeout_us);
+    Round& round = rounds_[session];
+    round.due_us = std::min(parts_.now_us() + parts_.ask_again_us,
+                            round.requested_us + parts_.answer_timeout_us);
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
-    event.segment = {session, lane.round, lane.sizes.receive_bytes, lane.sizes.return_bytes};
+    event.segment = {session, round.number, round.sizes.receive_bytes, round.sizes.return_bytes};
     if (!parts_.port->push(std::move(event))) return false;
     parts_.port->flush();
     AFD_CRASH_POINT("offer.memory_asked");
-    ++lane.num_requests;
+    ++round.num_requests;
     return true;
 }
 
 // No answer came in time. Asked twice does no harm: afdd answers with the same segments.
 void TwoPhaseExperts::request_again(uint32_t session) {
-    const Lane& lane = lanes_[session];
-    const uint64_t waited_us = parts_.now_us() - lane.requested_us;
+    const Round& round = rounds_[session];
+    const uint64_t waited_us = parts_.now_us() - round.requested_us;
     const std::string text =
         fmt::format("rank {} waits for afdd to make {} + {} bytes, asked for {} times in {} ms",
                     parts_.receiver->rank(),
-                    lane.sizes.receive_bytes,
-                    lane.sizes.return_bytes,
-                    lane.num_requests,
+                    round.sizes.receive_bytes,
+                    round.sizes.return_bytes,
+                    round.num_requests,
                     waited_us / 1000);
     if (waited_us >= parts_.answer_timeout_us) {
         refuse(session, deadline_exceeded("{}; the batch goes through the windows", with(text)));
         return;
     }
-    log::info("two-phase round {} of session {}: {}", lane.round, session, text);
+    log::info("two-phase round {} of session {}: {}", round.number, session, text);
     // No room: the next time is as far away.
     request(session);
 }
 
 void TwoPhaseExperts::on_segment(WorkerCommand& command) {
-    if (command.session >= lanes_.size()) return;
-    Lane& lane = lanes_[command.session];
+    if (command.session >= rounds_.size()) return;
+    Round& round = rounds_[command.session];
     // An answer to a round that was closed in the meantime, or to a predecessor.
-    if (lane.state != State::kRequested || lane.round != command.round) return;
+    if (round.state != State::kRequested || round.number != command.round) return;
     if (command.code != Code::kOk) {
         refuse(command.session, {command.code, "afdd made no memory for the round"});
         return;
     }
     AFD_CRASH_POINT("grant.memory_made");
-    lane.state = State::kGranted;
+    round.state = State::kGranted;
     if (parts_.memory != nullptr && command.segments != nullptr) {
         parts_.memory->hand_over(
             parts_.receiver->rank(), command.session, command.round, std::move(*command.segments));
     }
-    const auto opened = parts_.receiver->open(command.session, lane.round, lane.sizes);
+    const auto opened = parts_.receiver->open(command.session, round.number, round.sizes);
     if (!opened.ok()) {
         refuse(command.session, opened.error());
         return;
     }
-    lane.memory = opened.value();
+    round.memory = opened.value();
     if (const Result<> granted = grant(command.session); !granted.ok()) {
         refuse(command.session, granted.error());
     }
@@ -204,69 +204,69 @@ void TwoPhaseExperts::on_segment(WorkerCommand& command) {
 
 // Where the rows of each expert go; for a successor also how far its predecessor came.
 Result<> TwoPhaseExperts::grant(uint32_t session) {
-    Lane& lane = lanes_[session];
-    const size_t num_experts = lane.offer.counts.size();
+    Round& round = rounds_[session];
+    const size_t num_experts = round.offer.counts.size();
     // Derived from the offer and not read back from the own words: a successor computes the same
     // numbers.
-    lane.grants.resize(num_experts);
-    lane.done.assign(num_experts, 0);
+    round.grants.resize(num_experts);
+    round.done.assign(num_experts, 0);
     int64_t total = 0;
     const auto offsets = ops::two_phase_offsets(
         {.send_counts = ops::make_tensor<const void>(
-             lane.offer.counts.data(), ops::DType::kInt32, {1, 1, num_experts}),
+             round.offer.counts.data(), ops::DType::kInt32, {1, 1, num_experts}),
          .base =
-             ops::make_tensor<void>(lane.grants.data(), ops::DType::kInt64, {1, 1, num_experts}),
+             ops::make_tensor<void>(round.grants.data(), ops::DType::kInt64, {1, 1, num_experts}),
          .recv_total = ops::make_tensor<void>(&total, ops::DType::kInt64, {1})},
         {},
         *parts_.parallel);
     AFD_ASSERT(offsets.ok(), "%s", offsets.error().message.c_str());
-    if (parts_.receiver->granted(session, lane.round) == 0) {
-        lane.num_returned = 0;
-        parts_.receiver->grant(session, lane.round, lane.grants);
+    if (parts_.receiver->granted(session, round.number) == 0) {
+        round.num_returned = 0;
+        parts_.receiver->grant(session, round.number, round.grants);
         return {};
     }
-    AFD_ASSIGN(lane.num_returned, parts_.receiver->copy_returned(session, lane.offer.num_blocks));
-    for (uint32_t block = 0; block < lane.num_returned; ++block) {
-        AFD_TRY(take_counts(lane, block));
-        for (size_t e = 0; e < num_experts; ++e) lane.done[e] += counts_[e];
+    AFD_ASSIGN(round.num_returned, parts_.receiver->copy_returned(session, round.offer.num_blocks));
+    for (uint32_t block = 0; block < round.num_returned; ++block) {
+        AFD_TRY(take_counts(round, block));
+        for (size_t e = 0; e < num_experts; ++e) round.done[e] += counts_[e];
     }
     return {};
 }
 
 void TwoPhaseExperts::refuse(uint32_t session, const Error& error) {
-    Lane& lane = lanes_[session];
+    Round& round = rounds_[session];
     // afdd says why it made no memory; that it said nothing only this side knows.
     const bool is_silence = error.code == Code::kDeadlineExceeded;
     log::line(is_silence ? log::Level::kWarn : log::Level::kDebug,
               "two-phase round {} of session {}: {}",
-              lane.round,
+              round.number,
               session,
               error.message);
-    lane.state = State::kRefused;
-    parts_.receiver->refuse(session, lane.round);
+    round.state = State::kRefused;
+    parts_.receiver->refuse(session, round.number);
 }
 
 void TwoPhaseExperts::end(uint32_t session) {
-    Lane& lane = lanes_[session];
+    Round& round = rounds_[session];
     AFD_CRASH_POINT("close.seen");
-    parts_.receiver->close(session, lane.round);
-    release(session, lane.round);
+    parts_.receiver->close(session, round.number);
+    release(session, round.number);
     AFD_CRASH_POINT("close.released");
-    parts_.receiver->acknowledge(session, lane.round);
-    lane.state = State::kIdle;
+    parts_.receiver->acknowledge(session, round.number);
+    round.state = State::kIdle;
 }
 
 // A release that finds the ring full is made up for by the next request of the session.
-void TwoPhaseExperts::release(uint32_t session, int32_t round) {
+void TwoPhaseExperts::release(uint32_t session, int32_t number) {
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRelease};
-    event.segment = {session, round, 0, 0};
+    event.segment = {session, number, 0, 0};
     parts_.port->push(std::move(event));
     parts_.port->flush();
 }
 
 bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
-    const uint32_t num_blocks = lanes_[session].offer.num_blocks;
-    const uint32_t returned = lanes_[session].num_returned;
+    const uint32_t num_blocks = rounds_[session].offer.num_blocks;
+    const uint32_t returned = rounds_[session].num_returned;
     if (parts_.receiver->sent(session, num_blocks, order) <= returned) return false;
     const uint32_t combined = parts_.receiver->combined(session, num_blocks, order);
     // Block b lies where block b − 2 lay, so that one must have been used.
@@ -274,13 +274,13 @@ bool TwoPhaseExperts::has_block(uint32_t session, Order order) const {
 }
 
 // Copies the block's counts and compares them with what was offered.
-Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
+Result<> TwoPhaseExperts::take_counts(Round& round, uint32_t block) {
     std::memcpy(counts_.data(),
-                lane.memory.received + size_t{block} * counts_.size() * sizeof(int32_t),
+                round.memory.received + size_t{block} * counts_.size() * sizeof(int32_t),
                 counts_.size() * sizeof(int32_t));
     uint64_t num_rows = 0;
     for (size_t e = 0; e < counts_.size(); ++e) {
-        const int64_t left = lane.offer.counts[e] - lane.done[e];
+        const int64_t left = round.offer.counts[e] - round.done[e];
         // `left` is what the offer has room for, so the sum of all blocks never leaves the segment.
         if (counts_[e] < 0 || counts_[e] > left) {
             return Error{Code::kInvalidArgument,
@@ -290,36 +290,36 @@ Result<> TwoPhaseExperts::take_counts(Lane& lane, uint32_t block) {
                                      counts_[e],
                                      e,
                                      left,
-                                     lane.offer.counts[e])};
+                                     round.offer.counts[e])};
         }
         num_rows += static_cast<uint32_t>(counts_[e]);
     }
-    if (num_rows <= lane.offer.block_rows_max) return {};
+    if (num_rows <= round.offer.block_rows_max) return {};
     return Error{Code::kInvalidArgument,
                  fmt::format("block {} has {} rows; block_rows_max was {}",
                              block,
                              num_rows,
-                             lane.offer.block_rows_max)};
+                             round.offer.block_rows_max)};
 }
 
 Result<> TwoPhaseExperts::run_block(uint32_t session) {
-    Lane& lane = lanes_[session];
-    const uint32_t block = lane.num_returned;
-    AFD_TRY(take_counts(lane, block));
+    Round& round = rounds_[session];
+    const uint32_t block = round.num_returned;
+    AFD_TRY(take_counts(round, block));
     // Only now (R11): counts that were refused are the session's mistake and no execution.
-    parts_.receiver->start_block(session, lane.round);
-    const size_t num_returned = run_experts(lane, block);
+    parts_.receiver->start_block(session, round.number);
+    const size_t num_returned = run_experts(round, block);
     AFD_CRASH_POINT("block.computed");
     parts_.receiver->put(
         session,
-        schedule::two_phase_return_offset(block, lane.offer.block_rows_max, row_bytes_.returned),
-        (parts_.row_checksums ? lane.offer.block_rows_max : num_returned) * row_bytes_.returned);
+        schedule::two_phase_return_offset(block, round.offer.block_rows_max, row_bytes_.returned),
+        (parts_.row_checksums ? round.offer.block_rows_max : num_returned) * row_bytes_.returned);
     for (size_t e = 0; e < counts_.size(); ++e) {
-        lane.done[e] += counts_[e];
+        round.done[e] += counts_[e];
         num_rows_ += static_cast<uint32_t>(counts_[e]);
     }
-    lane.num_returned = block + 1;
-    parts_.receiver->publish_returned(session, lane.num_returned);
+    round.num_returned = block + 1;
+    parts_.receiver->publish_returned(session, round.num_returned);
     return {};
 }
 
@@ -356,16 +356,16 @@ void TwoPhaseExperts::seal_results(const std::byte* rows, size_t num_rows, std::
 // The rows of an expert lie together, those of the block behind those of the blocks before. Rows
 // of several experts that follow each other go through the experts in one call. Returns their
 // number.
-size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
+size_t TwoPhaseExperts::run_experts(const Round& round, uint32_t block) {
     const size_t hidden = parts_.hidden;
     const size_t value_bytes = hidden * sizeof(ops::Bf16);
-    const size_t first_key = static_cast<size_t>(lane.offer.layer_id) *
+    const size_t first_key = static_cast<size_t>(round.offer.layer_id) *
                              parts_.placement->num_local_experts_per_layer(parts_.receiver->rank());
-    const std::byte* rows = lane.memory.received +
-                            schedule::two_phase_rows_offset(lane.offer.num_blocks, counts_.size());
+    const std::byte* rows = round.memory.received +
+                            schedule::two_phase_rows_offset(round.offer.num_blocks, counts_.size());
     std::byte* results =
-        lane.memory.sent +
-        schedule::two_phase_return_offset(block, lane.offer.block_rows_max, row_bytes_.returned);
+        round.memory.sent +
+        schedule::two_phase_return_offset(block, round.offer.block_rows_max, row_bytes_.returned);
     int64_t first_row = 0;  // Of the call, as is
     int64_t num_rows = 0;
     size_t num_returned = 0;
@@ -386,7 +386,7 @@ size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
         if (parts_.row_checksums) {
             seal_results(made,
                          count,
-                         results + two_phase_seals_offset(lane.offer.block_rows_max, hidden) +
+                         results + two_phase_seals_offset(round.offer.block_rows_max, hidden) +
                              num_returned * schedule::kRowSealBytes);
         }
         num_returned += count;
@@ -394,7 +394,7 @@ size_t TwoPhaseExperts::run_experts(const Lane& lane, uint32_t block) {
         groups_.clear();
     };
     for (size_t e = 0; e < counts_.size(); ++e) {
-        int64_t row = lane.grants[e] + lane.done[e];
+        int64_t row = round.grants[e] + round.done[e];
         for (int64_t left = counts_[e]; left > 0;) {
             const int64_t room = static_cast<int64_t>(kRowsPerCall) - num_rows;
             if (row != first_row + num_rows || room == 0) {

@@ -77,9 +77,9 @@ class TwoPhaseExperts {
 
   private:
     enum class State { kIdle, kRequested, kGranted, kRefused };
-    struct Lane {
+    struct Round {
         State state = State::kIdle;
-        int32_t round = 0;
+        int32_t number = 0;
         schedule::TwoPhaseOffer offer;
         schedule::TwoPhaseSizes sizes;
         std::vector<int64_t> grants;  // [num_experts]: first row of each expert.
@@ -93,18 +93,18 @@ class TwoPhaseExperts {
     };
 
     bool step(uint32_t session);
-    bool open(uint32_t session, int32_t round);
+    bool open(uint32_t session, int32_t number);
     bool request(uint32_t session);
     void request_again(uint32_t session);
     Result<> grant(uint32_t session);
     void refuse(uint32_t session, const Error& error);
     void end(uint32_t session);
-    void release(uint32_t session, int32_t round);
+    void release(uint32_t session, int32_t number);
 
     bool has_block(uint32_t session, schedule::Order order) const;
-    Result<> take_counts(Lane& lane, uint32_t block);
+    Result<> take_counts(Round& round, uint32_t block);
     Result<> run_block(uint32_t session);
-    size_t run_experts(const Lane& lane, uint32_t block);
+    size_t run_experts(const Round& round, uint32_t block);
     const std::byte* unseal_rows(const std::byte* sealed, size_t num_rows);
     void seal_results(const std::byte* rows, size_t num_rows, std::byte* seals) const;
 
@@ -112,7 +112,7 @@ class TwoPhaseExperts {
     const schedule::TwoPhaseRowBytes row_bytes_;
     uint32_t next_session_ = 0;
     uint64_t num_rows_ = 0;
-    std::vector<Lane> lanes_;               // [A]
+    std::vector<Round> rounds_;             // [A]
     std::vector<int32_t> counts_;           // [num_experts], of a block.
     std::vector<ops::ExpertGroup> groups_;  // Capacity num_experts.
     // With row_checksums: the rows of a call without their seals, and whether each was intact.

@@ -13,9 +13,9 @@
 // one that shares no memory):
 //   1. Derive from DispatchTransport, ReturnTransport and the two of two_phase_transport.h. Give
 //      their constructors memory of the layouts of window_layout.h, and mirrors.
-//   2. Implement the puts. Of one lane, which is a (session, micro-batch, rank) and a direction,
-//      everything put before publish() or acknowledge() arrives before it, and what is put after
-//      it later; a result's row arrives before its flag. Else any order is fine.
+//   2. Implement the puts. Of one lane, rank and direction, everything put before publish() or
+//      acknowledge() arrives before it, and what is put after it later; a result's row arrives
+//      before its flag. Else any order is fine.
 //   3. Words that arrive are stored with publish_seq_cst (flag.h), result flags with
 //      publish_release; then the receiver's doorbell is rung if its word is armed.
 //   4. At attach: nothing that a predecessor put arrives any more, and the worker's own words

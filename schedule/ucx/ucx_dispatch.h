@@ -48,7 +48,7 @@ class UcxDispatch final : public DispatchTransport, private UcxEnd::Meaning {
     UcxEnd& end() { return *end_; }
 
   private:
-    // Of one rank and micro-batch.
+    // The part of a lane that goes to one rank.
     struct Lane {
         std::unique_ptr<UcxOutbox> outbox;
         // The round published is this process's, and not fenced off.
