@@ -140,11 +140,6 @@ size_t MaskMachine::num_walks() {
     return num_walks_;
 }
 
-size_t MaskMachine::num_masks() {
-    const std::lock_guard lock(mutex_);
-    return masks_.size();
-}
-
 size_t MaskMachine::num_visits() {
     const std::lock_guard lock(mutex_);
     return automaton_.num_visits();

@@ -71,9 +71,8 @@ class MaskMachine {
 
     // Of all that it has allocated, about.
     size_t num_bytes();
-    // Walks over the vocabulary, and the different masks that came of them.
+    // Walks over the vocabulary.
     size_t num_walks();
-    size_t num_masks();
     // GrammarAutomaton::num_visits().
     size_t num_visits();
 
