@@ -21,6 +21,8 @@
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/parallel.h"
 #include "ops/tensor/tensor_view.h"
+#include "proto/check.h"
+#include "proto/status.h"
 
 namespace afd::model {
 
@@ -46,6 +48,13 @@ class AttentionBlock {
                            const Residual& residual,
                            std::span<std::byte> workspace,
                            ops::Parallel& parallel) const = 0;
+
+  protected:
+    // Of an operator: a block makes the requests itself, so it is a bug of the block if one is
+    // refused.
+    static void assert_done(const Result<>& result) {
+        AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
+    }
 };
 
 }  // namespace afd::model

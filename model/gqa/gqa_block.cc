@@ -40,10 +40,6 @@ struct GqaActivations {
     std::span<std::byte> operators;
 };
 
-void assert_done(const Result<>& result) {
-    AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
-}
-
 }  // namespace
 
 ops::GqaCache gqa_cache(const KvLayer& cache,

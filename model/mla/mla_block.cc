@@ -44,10 +44,6 @@ struct Activations {
     std::span<std::byte> operators;
 };
 
-void assert_ok(const Result<>& result) {
-    AFD_ASSERT(result.ok(), "%s", result.error().message.c_str());
-}
-
 }  // namespace
 
 ops::LatentCache latent_cache(const KvLayer& cache,
@@ -110,24 +106,24 @@ void MlaBlock::attention(uint32_t layer,
     latent.quant_scale_ckv = weights.mla.quant_scale_ckv.data();
     latent.quant_scale_ckr = weights.mla.quant_scale_ckr.data();
     normalise(residual, weights.gamma_input, norm_epsilon_, a.x, parallel);
-    assert_ok(ops::mla_prolog({.weights = &weights.mla,
-                               .rope = &rope_,
-                               .token_x = a.x,
-                               .batch = batch,
-                               .cache = latent,
-                               .query = a.query,
-                               .query_rope = a.query_rope,
-                               .query_norm = {}},
-                              a.operators,
-                              parallel));
-    assert_ok(ops::mla_attention({.weights = &weights.mla,
-                                  .query = a.query,
-                                  .query_rope = a.query_rope,
-                                  .batch = batch,
-                                  .cache = latent,
-                                  .out = a.heads},
-                                 a.operators,
-                                 parallel));
+    assert_done(ops::mla_prolog({.weights = &weights.mla,
+                                 .rope = &rope_,
+                                 .token_x = a.x,
+                                 .batch = batch,
+                                 .cache = latent,
+                                 .query = a.query,
+                                 .query_rope = a.query_rope,
+                                 .query_norm = {}},
+                                a.operators,
+                                parallel));
+    assert_done(ops::mla_attention({.weights = &weights.mla,
+                                    .query = a.query,
+                                    .query_rope = a.query_rope,
+                                    .batch = batch,
+                                    .cache = latent,
+                                    .out = a.heads},
+                                   a.operators,
+                                   parallel));
     add_projected_heads(residual, a.heads, weights.o_proj, a.x, a.operators, parallel);
 }
 
