@@ -47,10 +47,6 @@ void encode_key_pairs(KvDtype dtype, const Bf16* key, size_t count, size_t row, 
     }
 }
 
-void expand_kv_row(KvDtype dtype, const std::byte* row, size_t count, Bf16* v) {
-    expand_kv_rows(dtype, {.values = row, .scales = row + count, .count = count}, v);
-}
-
 void expand_kv_rows(KvDtype dtype, const cpu::QuantisedRows& rows, Bf16* v) {
     AFD_DASSERT(dtype == KvDtype::kInt8 || dtype == KvDtype::kFp8, "other rows have no tiles");
     const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());

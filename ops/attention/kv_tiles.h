@@ -25,7 +25,6 @@ void encode_int8_tiles(DType dtype, const void* v, size_t count, std::byte* q, s
 void encode_kv_row(KvDtype dtype, const Bf16* v, size_t count, std::byte* row);
 // To where row `row` of keys in KeyOrder::kPairs (ops/format/gqa_cache.h) stands.
 void encode_key_pairs(KvDtype dtype, const Bf16* key, size_t count, size_t row, std::byte* keys);
-void expand_kv_row(KvDtype dtype, const std::byte* row, size_t count, Bf16* v);
 
 // v [num_rows, count].
 void expand_kv_rows(KvDtype dtype, const cpu::QuantisedRows& rows, Bf16* v);

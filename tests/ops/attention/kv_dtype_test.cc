@@ -24,6 +24,11 @@ constexpr size_t kKvPositions = 150;
 constexpr KvDtype kQuantised[] = {KvDtype::kInt8, KvDtype::kFp8};
 constexpr KvDtype kQuantisedLatents[] = {KvDtype::kInt8, KvDtype::kFp8, KvDtype::kInt8Channel};
 
+// What encode_kv_row() made.
+void expand_row(KvDtype dtype, const std::byte* row, size_t count, Bf16* v) {
+    expand_kv_rows(dtype, {.values = row, .scales = row + count, .count = count}, v);
+}
+
 // Rows of all kinds: usual ones, of one value, of zeros, tiny, huge, and values on the half.
 std::vector<std::vector<Bf16>> kv_rows() {
     std::vector<std::vector<Bf16>> rows;
@@ -46,7 +51,7 @@ TEST(KvTiles, ComeBackAsTheReferenceSays) {
             std::vector<std::byte> row(kv_tile_row_bytes(kRowValues));
             std::vector<Bf16> back(kRowValues);
             encode_kv_row(dtype, values.data(), kRowValues, row.data());
-            expand_kv_row(dtype, row.data(), kRowValues, back.data());
+            expand_row(dtype, row.data(), kRowValues, back.data());
             reference::Matrix want = reference::widen(make_rows(values.data(), 1, kRowValues));
             reference::through_tiles(dtype, 0, kRowValues, want);
             for (size_t i = 0; i < kRowValues; ++i) {
@@ -96,7 +101,7 @@ TEST(KvTiles, ATileWithAValueThatIsNoNumberReadsAsNaN) {
             values[130] = from_float(bad);
             std::vector<std::byte> row(kv_tile_row_bytes(kRowValues));
             encode_kv_row(dtype, values.data(), kRowValues, row.data());
-            expand_kv_row(dtype, row.data(), kRowValues, values.data());
+            expand_row(dtype, row.data(), kRowValues, values.data());
             for (size_t i = 0; i < kRowValues; ++i) {
                 EXPECT_EQ(std::isnan(to_float(values[i])), i / kKvTile == 1) << i;
             }
@@ -179,7 +184,7 @@ TEST_P(KvCacheOf, ItsKernelExpandsKeyPairs) {
                                 sizeof(float));
                 }
                 std::vector<Bf16> want(kCount);
-                expand_kv_row(dtype, row.data(), kCount, want.data());
+                expand_row(dtype, row.data(), kCount, want.data());
                 for (size_t i = 0; i < kCount; ++i) {
                     ASSERT_EQ(have[key_pair_place(position, i)].bits, want[i].bits)
                         << name_of(dtype) << " " << odd_scale << " " << position << " " << i;
@@ -231,7 +236,7 @@ TEST_P(KvCacheOf, LatentAttentionReadsExpandedRows) {
             std::vector<std::byte> row(kv_tile_row_bytes(s.kv_lora_rank));
             std::vector<Bf16> back(s.kv_lora_rank);
             encode_kv_row(dtype, plain.ckv.data(), s.kv_lora_rank, row.data());
-            expand_kv_row(dtype, row.data(), s.kv_lora_rank, back.data());
+            expand_row(dtype, row.data(), s.kv_lora_rank, back.data());
             for (size_t i = 0; i < back.size(); ++i) {
                 ASSERT_EQ(expanded.ckv[i].bits, back[i].bits);
             }
@@ -304,7 +309,7 @@ TEST_P(KvCacheOf, GroupedAttentionReadsExpandedRowsInEveryChunk) {
                     // Where nobody wrote NaN stays NaN.
                     std::vector<std::byte> row(kv_tile_row_bytes(s.head_dim));
                     encode_kv_row(dtype, values->data() + first, s.head_dim, row.data());
-                    expand_kv_row(dtype, row.data(), s.head_dim, values->data() + first);
+                    expand_row(dtype, row.data(), s.head_dim, values->data() + first);
                 }
             }
             const auto want = test::gqa_attend(layer, have.query, positions, table, plain.view());
