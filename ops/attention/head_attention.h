@@ -12,8 +12,8 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/format/attention_batch.h"
-#include "ops/linear/panel_loop.h"
 #include "ops/tensor/bf16.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/workspace.h"
 
 namespace afd::ops {
@@ -48,7 +48,7 @@ inline size_t groups_together(size_t num_groups,
 
 // Columns of an accumulator row, as the kernels want it.
 inline size_t padded_latent(size_t latent) {
-    return div_up(latent, 32) * 32;
+    return round_up(latent, 32);
 }
 
 inline size_t heads_state_bytes(size_t latent, size_t rope) {

@@ -10,6 +10,7 @@
 #include "ops/attention/latent_rows.h"
 #include "ops/cpu/kernels.h"
 #include "ops/linear/panel_loop.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/task_cuts.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"

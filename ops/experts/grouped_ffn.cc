@@ -10,6 +10,7 @@
 #include "ops/linear/panel_finish.h"
 #include "ops/linear/panel_loop.h"
 #include "ops/linear/quantise.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/row_tasks.h"
 #include "ops/tensor/spread_rows.h"
 #include "proto/check.h"

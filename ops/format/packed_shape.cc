@@ -2,14 +2,9 @@
 
 #include "ops/format/packed_shape.h"
 
+#include "ops/tensor/round_up.h"
+
 namespace afd::ops {
-namespace {
-
-size_t div_up(size_t value, size_t by) {
-    return (value + by - 1) / by;
-}
-
-}  // namespace
 
 size_t PackedShape::num_panels() const {
     // Both halves of a gate-up panel are padded on their own.
@@ -23,7 +18,7 @@ size_t PackedShape::panel_bytes() const {
             const size_t interleave = bf16_interleave(numeric_class);
             // An odd depth is padded to a whole pair: vdpbf16ps takes two weights of a column at a
             // time.
-            return div_up(depth, interleave) * interleave * kPanelColumns * sizeof(uint16_t);
+            return round_up(depth, interleave) * kPanelColumns * sizeof(uint16_t);
         }
         case WeightFormat::kInt8:
             return int8_values_bytes(depth) + kPanelColumns * sizeof(float);

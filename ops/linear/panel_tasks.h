@@ -9,6 +9,7 @@
 
 #include "ops/format/packed_shape.h"
 #include "ops/tensor/parallel.h"
+#include "ops/tensor/round_up.h"
 
 namespace afd::ops {
 
@@ -18,10 +19,6 @@ inline constexpr size_t kTaskProducts = size_t{1} << 18;
 // Few rows wait for their weights, not for the multiplier: they take as long as this many, and are
 // cut into tasks as this many.
 inline constexpr size_t kMemoryBoundRows = 4;
-
-inline size_t div_up(size_t value, size_t by) {
-    return (value + by - 1) / by;
-}
 
 // Panels of depth `depth` that are worth a task for `num_rows` rows.
 inline size_t panels_per_task(size_t num_rows, size_t depth) {

@@ -13,6 +13,7 @@
 #include "ops/linear/packed_linear.h"
 #include "ops/linear/piece_walk.h"
 #include "ops/linear/pieces.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/check.h"
 

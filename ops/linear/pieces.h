@@ -14,6 +14,7 @@
 #include "ops/cpu/kernels.h"
 #include "ops/linear/packed_linear.h"
 #include "ops/linear/panel_tasks.h"
+#include "ops/tensor/round_up.h"
 
 namespace afd::ops {
 
@@ -98,7 +99,7 @@ class UnpackedPieces {
 
   private:
     static size_t stride_of(const PiecePlace& place) {
-        return div_up(place.depth, 2) * 2 * kPanelColumns * sizeof(Bf16);
+        return round_up(place.depth, 2) * kPanelColumns * sizeof(Bf16);
     }
 
     void begin(const PiecePlace& place) {

@@ -13,6 +13,7 @@
 #include "ops/linear/linear_input.h"
 #include "ops/linear/packed_linear.h"
 #include "ops/linear/panel_tasks.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/tensor_view.h"
 
 namespace afd::ops {

@@ -10,6 +10,7 @@
 #include "ops/linear/panel_loop.h"
 #include "ops/linear/quantise.h"
 #include "ops/operators/group_list.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/workspace.h"
 
 namespace afd::ops {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <new>
 
+#include "ops/tensor/round_up.h"
 #include "proto/check.h"
 #include "proto/sanitizers.h"
 
@@ -31,10 +32,6 @@ constexpr size_t kSmallestMapped = SIZE_MAX;
 #else
 constexpr size_t kSmallestMapped = size_t{16} << 10;
 #endif
-
-size_t round_up(size_t value, size_t to) {
-    return (value + to - 1) / to * to;
-}
 
 // `bytes`, whole pages, from a multiple of a huge page on; nothing is resident yet. Null if the
 // kernel refuses.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/attention/head_attention.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/test_data.h"
 

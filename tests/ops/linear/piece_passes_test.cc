@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ops/linear/panel_loop.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/workspace.h"
 #include "tests/ops/cpu/amx_tables.h"
 #include "tests/ops/cpu/with_blocks.h"
