@@ -4,17 +4,11 @@
 
 #include <cmath>
 
+#include "ops/attention/norm_rows.h"
 #include "ops/cpu/kernels.h"
-#include "ops/format/numeric_class.h"
-#include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-// Every class has the same bits here.
-const cpu::ResidualKernels& residual_kernels() {
-    return cpu::kernels(best_numeric_class()).residual;
-}
 
 cpu::LayerNormRow norm_of(const cpu::RowMoments& moments,
                           const Bf16* gamma,
@@ -26,21 +20,11 @@ cpu::LayerNormRow norm_of(const cpu::RowMoments& moments,
             .beta = beta};
 }
 
-template <typename In>
-void check_shapes(Rows<const In> x, Rows<Bf16> y) {
-    AFD_ASSERT(x.num_rows == y.num_rows && x.num_cols == y.num_cols,
-               "x [%zu, %zu], y [%zu, %zu]",
-               x.num_rows,
-               x.num_cols,
-               y.num_rows,
-               y.num_cols);
-}
-
 }  // namespace
 
 void layer_norm(
     Rows<const Bf16> x, const Bf16* gamma, const Bf16* beta, float epsilon, Rows<Bf16> y) {
-    check_shapes(x, y);
+    check_same_shape(x, y);
     const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < x.num_rows; ++t) {
         const cpu::RowMoments moments = kernels.moments(x.row(t), x.num_cols);
@@ -51,7 +35,7 @@ void layer_norm(
 
 void layer_norm(
     Rows<const float> x, const Bf16* gamma, const Bf16* beta, float epsilon, const SplitRows& y) {
-    check_shapes(x, y.high);
+    check_same_shape(x, y.high);
     const cpu::ResidualKernels& kernels = residual_kernels();
     const bool has_rest = y.middle.data != nullptr;
     for (size_t t = 0; t < x.num_rows; ++t) {

@@ -4,10 +4,9 @@
 
 #include <cmath>
 
+#include "ops/attention/norm_rows.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/sum_of_squares.h"
-#include "ops/format/numeric_class.h"
-#include "proto/check.h"
 
 namespace afd::ops {
 namespace {
@@ -16,24 +15,9 @@ float root_of(float squares, size_t count, float epsilon) {
     return std::sqrt(squares / static_cast<float>(count) + epsilon);
 }
 
-// Every class has the same bits here.
-const cpu::ResidualKernels& residual_kernels() {
-    return cpu::kernels(best_numeric_class()).residual;
-}
-
-template <typename In, typename Out>
-void check_shapes(Rows<const In> x, Rows<Out> y) {
-    AFD_ASSERT(x.num_rows == y.num_rows && x.num_cols == y.num_cols,
-               "x [%zu, %zu], y [%zu, %zu]",
-               x.num_rows,
-               x.num_cols,
-               y.num_rows,
-               y.num_cols);
-}
-
 template <typename In>
 void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale, Rows<float> y) {
-    check_shapes(x, y);
+    check_same_shape(x, y);
     for (size_t t = 0; t < x.num_rows; ++t) {
         const In* in = x.row(t);
         float* out = y.row(t);
@@ -49,7 +33,7 @@ void scale_rows(Rows<const In> x, const Bf16* gamma, float epsilon, float scale,
 }  // namespace
 
 void rms_norm(Rows<const Bf16> x, const Bf16* gamma, float epsilon, Rows<Bf16> y) {
-    check_shapes(x, y);
+    check_same_shape(x, y);
     const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < x.num_rows; ++t) {
         const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
@@ -60,7 +44,7 @@ void rms_norm(Rows<const Bf16> x, const Bf16* gamma, float epsilon, Rows<Bf16> y
 
 void rms_norm_scaled(
     Rows<const Bf16> x, const Bf16* gamma, float epsilon, float scale, Rows<Bf16> y) {
-    check_shapes(x, y);
+    check_same_shape(x, y);
     const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < x.num_rows; ++t) {
         const float squares = kernels.sum_of_squares(x.row(t), x.num_cols);
@@ -84,7 +68,7 @@ void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, Rows<Bf16> 
 }
 
 void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, const SplitRows& y) {
-    check_shapes(x, y.high);
+    check_same_shape(x, y.high);
     const cpu::ResidualKernels& kernels = residual_kernels();
     const bool has_rest = y.middle.data != nullptr;
     for (size_t t = 0; t < x.num_rows; ++t) {
@@ -101,7 +85,7 @@ void rms_norm(Rows<const float> x, const Bf16* gamma, float epsilon, const Split
 }
 
 void residual_add(Rows<const Bf16> delta, Rows<float> residual) {
-    check_shapes(delta, residual);
+    check_same_shape(delta, residual);
     const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < delta.num_rows; ++t) {
         kernels.add_row_f32(delta.row(t), delta.num_cols, residual.row(t));
@@ -109,7 +93,7 @@ void residual_add(Rows<const Bf16> delta, Rows<float> residual) {
 }
 
 void residual_add(Rows<const Bf16> delta, Rows<Bf16> residual) {
-    check_shapes(delta, residual);
+    check_same_shape(delta, residual);
     const cpu::ResidualKernels& kernels = residual_kernels();
     for (size_t t = 0; t < delta.num_rows; ++t) {
         kernels.add_row(delta.row(t), delta.num_cols, residual.row(t));
