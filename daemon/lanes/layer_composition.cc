@@ -6,13 +6,6 @@
 namespace afd::daemon {
 namespace {
 
-ops::ExpertQuantisation quantisation_of(const model::ModelConfig& model) {
-    const ops::WeightFormat format = model.quantisation.experts;
-    if (format == ops::WeightFormat::kInt8) return ops::ExpertQuantisation::kInt8;
-    if (format == ops::WeightFormat::kFp8Block128) return ops::ExpertQuantisation::kFp8;
-    return ops::is_int4(format) ? ops::ExpertQuantisation::kInt4 : ops::ExpertQuantisation::kNone;
-}
-
 // int8 rows with smooth scales are a row for each expert; in one process it is the experts that
 // quantise them, to the same bits.
 schedule::RowDtype local_dispatch_dtype(const WorkerSetup& setup) {
@@ -25,10 +18,7 @@ schedule::RowDtype local_dispatch_dtype(const WorkerSetup& setup) {
 }  // namespace
 
 const ops::ExpertsCapability& experts_record(const model::ModelConfig& model) {
-    const ops::WeightFormat format = model.quantisation.experts;
-    if (format == ops::WeightFormat::kInt8) return ops::kGroupedInt8;
-    if (format == ops::WeightFormat::kFp8Block128) return ops::kGroupedFp8;
-    return ops::is_int4(format) ? ops::kGroupedInt4 : ops::kGroupedBf16;
+    return ops::grouped_record(ops::quantisation_of(model.quantisation.experts));
 }
 
 ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
@@ -45,7 +35,7 @@ ops::FusedMoeConfig moe_config(const WorkerSetup& setup) {
             .has_shared_stage = setup.has_shared_stage(),
             .activation = model.activation,
             .bias = model.has_expert_bias ? ops::ExpertBias::kPresent : ops::ExpertBias::kAbsent,
-            .quantisation = quantisation_of(model),
+            .quantisation = ops::quantisation_of(model.quantisation.experts),
             .dispatch_dtype = local_dispatch_dtype(setup),
             .needs_routing = setup.router == schedule::RouterPlacement::kFfn};
 }

@@ -44,24 +44,9 @@ Permuted take(std::span<std::byte> bytes, size_t rows, size_t hidden, size_t exp
     return permuted;
 }
 
-const ExpertsCapability& record_of(ExpertQuantisation quantisation) {
-    switch (quantisation) {
-        case ExpertQuantisation::kNone:
-            return kGroupedBf16;
-        case ExpertQuantisation::kInt8:
-            return kGroupedInt8;
-        case ExpertQuantisation::kInt4:
-            return kGroupedInt4;
-        case ExpertQuantisation::kFp8:
-            return kGroupedFp8;
-    }
-    AFD_ASSERT(false, "quantisation %d", static_cast<int>(quantisation));
-    return kGroupedBf16;
-}
-
 ExpertsCapability capability_of(const ExpertTable& experts) {
-    ExpertsCapability record =
-        narrowed(record_of(quantisation_of(experts)), experts.activation(), experts.has_bias());
+    ExpertsCapability record = narrowed(
+        grouped_record(quantisation_of(experts)), experts.activation(), experts.has_bias());
     record.has_smooth_scales = experts.has_smooth();
     return record;
 }
@@ -98,15 +83,34 @@ MoeInitRoutingV3Request request_for(const StandardActivations& standard,
 
 }  // namespace
 
+ExpertQuantisation quantisation_of(WeightFormat format) {
+    if (format == WeightFormat::kInt8) return ExpertQuantisation::kInt8;
+    if (format == WeightFormat::kFp8Block128) return ExpertQuantisation::kFp8;
+    return is_int4(format) ? ExpertQuantisation::kInt4 : ExpertQuantisation::kNone;
+}
+
 ExpertQuantisation quantisation_of(const ExpertTable& experts) {
     if (experts.has_int8()) return ExpertQuantisation::kInt8;
     for (const PackedExpert& expert : experts.experts()) {
-        const WeightFormat format = expert.gate_up.format();
-        if (is_int4(format)) return ExpertQuantisation::kInt4;
-        if (format == WeightFormat::kFp8Block128) return ExpertQuantisation::kFp8;
+        const ExpertQuantisation quantisation = quantisation_of(expert.gate_up.format());
+        if (quantisation != ExpertQuantisation::kNone) return quantisation;
     }
-    // mxfp4 among them, whose rows are those of bf16.
     return ExpertQuantisation::kNone;
+}
+
+const ExpertsCapability& grouped_record(ExpertQuantisation quantisation) {
+    switch (quantisation) {
+        case ExpertQuantisation::kNone:
+            return kGroupedBf16;
+        case ExpertQuantisation::kInt8:
+            return kGroupedInt8;
+        case ExpertQuantisation::kInt4:
+            return kGroupedInt4;
+        case ExpertQuantisation::kFp8:
+            return kGroupedFp8;
+    }
+    AFD_ASSERT(false, "quantisation %d", static_cast<int>(quantisation));
+    return kGroupedBf16;
 }
 
 GroupedExperts::GroupedExperts(const ExpertTable& experts, size_t experts_per_layer)

@@ -52,8 +52,13 @@ inline constexpr ExpertsCapability kGroupedFp8{
     .supports_chunking = true,
 };
 
-// The format of a table's experts: int8, int4 or fp8 as soon as one of them is.
+// Of experts in that format. mxfp4 has the rows of bf16.
+ExpertQuantisation quantisation_of(WeightFormat format);
+// Of a table's experts: int8, int4 or fp8 as soon as one of them is.
 ExpertQuantisation quantisation_of(const ExpertTable& experts);
+
+// The record of GroupedExperts with such weights.
+const ExpertsCapability& grouped_record(ExpertQuantisation quantisation);
 
 class GroupedExperts final : public Experts {
   public:
@@ -62,8 +67,8 @@ class GroupedExperts final : public Experts {
 
     // What is the same whatever the weights are.
     static constexpr ExpertsCapability kCapability = kGroupedBf16;
-    // The record of quantisation_of(experts), narrowed to their activation and bias, and whether
-    // they have smooth scales.
+    // grouped_record() of quantisation_of(experts), narrowed to their activation and bias, and
+    // whether they have smooth scales.
     const ExpertsCapability& capability() const override { return capability_; }
 
     WorkspaceShapes workspace_shapes(const ActivationSizes& sizes) const override;
