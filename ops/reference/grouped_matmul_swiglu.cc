@@ -38,7 +38,7 @@ float projection(const GroupedMatmulSwigluRequest& r,
                 subnormals);
         }
     }
-    return to_float(from_float(sum));
+    return rounded(sum);
 }
 
 }  // namespace

@@ -15,15 +15,6 @@ namespace {
 
 using Floats = std::vector<float>;
 
-float rounded(float value) {
-    return to_float(from_float(value));
-}
-
-float float_at(const ConstTensorView& view, size_t index) {
-    if (view.dtype == DType::kInt8) return static_cast<const int8_t*>(view.data)[index];
-    return element(view.dtype, view.data, index);
-}
-
 float sum_by_halves(Floats lanes) {
     for (size_t half = lanes.size() / 2; half > 0; half /= 2) {
         for (size_t i = 0; i < half; ++i) lanes[i] = lanes[i] + lanes[i + half];

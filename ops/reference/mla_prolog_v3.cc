@@ -15,17 +15,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
-float rounded(float value) {
-    return to_float(from_float(value));
-}
-
 void round_all(Floats& values) {
     for (float& value : values) value = rounded(value);
-}
-
-float float_at(const ConstTensorView& view, size_t index) {
-    if (view.dtype == DType::kInt8) return static_cast<const int8_t*>(view.data)[index];
-    return element(view.dtype, view.data, index);
 }
 
 // Element (row, col) of a matrix [num_rows, ...] that is row-major or FRACTAL_NZ.

@@ -16,6 +16,15 @@ float element(DType dtype, const void* data, size_t index) {
     });
 }
 
+float float_at(const ConstTensorView& view, size_t index) {
+    if (view.dtype == DType::kInt8) return data_of<int8_t>(view)[index];
+    return element(view.dtype, view.data, index);
+}
+
+float rounded(float value) {
+    return to_float(from_float(value));
+}
+
 void set_element(DType dtype, void* data, size_t index, float value) {
     with_float_type(dtype, [&](auto zero) {
         using T = decltype(zero);

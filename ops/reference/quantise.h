@@ -13,6 +13,12 @@ namespace afd::ops::reference {
 // Element `index` of a bf16, fp16 or fp32 array.
 float element(DType dtype, const void* data, size_t index);
 
+// The same of a tensor without gaps, also of an int8 one.
+float float_at(const ConstTensorView& view, size_t index);
+
+// A value →bf16.
+float rounded(float value);
+
 // Stores a value, rounded once, as element `index` of a bf16, fp16 or fp32 array.
 void set_element(DType dtype, void* data, size_t index, float value);
 

@@ -96,6 +96,12 @@ struct BasicTensorView {
 using TensorView = BasicTensorView<void>;
 using ConstTensorView = BasicTensorView<const void>;
 
+// REQUIRES: the elements are of type T.
+template <typename T>
+const T* data_of(const ConstTensorView& view) {
+    return static_cast<const T*>(view.data);
+}
+
 // A contiguous tensor over memory of someone else.
 template <typename Void>
 BasicTensorView<Void> make_tensor(Void* data, DType dtype, std::initializer_list<size_t> shape) {

@@ -14,16 +14,12 @@
 #include "ops/operators/mla_v3/mla_attention_v3_plan.h"
 #include "ops/operators/mla_v3/token_axes.h"
 #include "ops/tensor/lanes.h"
+#include "ops/tensor/round_up.h"
 #include "ops/tensor/workspace.h"
 #include "proto/check.h"
 
 namespace afd::ops {
 namespace {
-
-template <typename T>
-const T* data_of(const ConstTensorView& view) {
-    return static_cast<const T*>(view.data);
-}
 
 // The state of a group of heads, and over a quantised cache their queries.
 struct GroupScratch {

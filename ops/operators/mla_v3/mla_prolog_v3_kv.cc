@@ -10,11 +10,6 @@
 namespace afd::ops {
 namespace {
 
-template <typename T>
-const T* data_of(const ConstTensorView& view) {
-    return static_cast<const T*>(view.data);
-}
-
 void round_into(const float* v, size_t count, std::byte* row) {
     for (size_t i = 0; i < count; ++i) {
         const Bf16 rounded = from_float(v[i]);

@@ -20,11 +20,6 @@ Error refuse(Text<Values...> text, const With<Values...>& values = {}) {
     return invalid_argument("mla_prolog_v3: {}", with(fmt::vformat(text, values)));
 }
 
-template <typename T>
-const T* data_of(const ConstTensorView& view) {
-    return static_cast<const T*>(view.data);
-}
-
 size_t block_size_of(const MlaPrologV3Request& r) {
     return r.kv_cache.shape[1];
 }

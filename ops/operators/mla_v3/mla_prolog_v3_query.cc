@@ -10,11 +10,6 @@ namespace afd::ops {
 namespace {
 
 template <typename T>
-const T* data_of(const ConstTensorView& view) {
-    return static_cast<const T*>(view.data);
-}
-
-template <typename T>
 Rows<T> rows_of(const TensorView& view, size_t num_rows, size_t num_cols) {
     return make_rows(static_cast<T*>(view.data), num_rows, num_cols);
 }
