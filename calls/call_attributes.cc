@@ -70,11 +70,11 @@ std::string text_of(const nlohmann::json& value) {
     return ops::excerpt(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-Error refuse_attribute(const OperatorSpec& spec, const std::string& message) {
+}  // namespace
+
+Error refuse_call(const ops::OperatorSpec& spec, const std::string& message) {
     return {Code::kInvalidArgument, std::string(spec.name) + ": " + message};
 }
-
-}  // namespace
 
 Result<nlohmann::json> parse_attributes(const OperatorSpec& spec, std::string_view text) {
     std::set<std::string> names;
@@ -89,26 +89,25 @@ Result<nlohmann::json> parse_attributes(const OperatorSpec& spec, std::string_vi
     if (attributes.is_discarded()) {
         std::string line = ops::excerpt(text);
         std::replace(line.begin(), line.end(), '\n', ' ');
-        return refuse_attribute(spec, "the attributes are no JSON: " + line);
+        return refuse_call(spec, "the attributes are no JSON: " + line);
     }
     if (!twice.empty()) {
-        return refuse_attribute(spec, "attribute " + ops::excerpt(twice) + " is given twice");
+        return refuse_call(spec, "attribute " + ops::excerpt(twice) + " is given twice");
     }
     return attributes;
 }
 
 Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohmann::json& given) {
-    if (!given.is_object()) return refuse_attribute(spec, "the attributes must be a JSON object");
+    if (!given.is_object()) return refuse_call(spec, "the attributes must be a JSON object");
     for (const auto& [name, value] : given.items()) {
         const AttributeSpec* known = spec.find_attribute(name);
         if (known == nullptr) {
-            return refuse_attribute(spec,
-                                    "there is no attribute " + ops::excerpt(name) + "; there are " +
-                                        names_of(spec.attributes) +
-                                        suggestion(name, spec.attributes));
+            return refuse_call(spec,
+                               "there is no attribute " + ops::excerpt(name) + "; there are " +
+                                   names_of(spec.attributes) + suggestion(name, spec.attributes));
         }
         if (!is_of_kind(value, known->member.type)) {
-            return refuse_attribute(
+            return refuse_call(
                 spec,
                 name + " is " + text_of(value) + "; it must be " + kind_text(known->member.type));
         }
@@ -118,7 +117,7 @@ Result<nlohmann::json> complete_attributes(const OperatorSpec& spec, const nlohm
         const std::string name(attribute.name);
         if (all.contains(name)) continue;
         if (attribute.default_value.empty()) {
-            return refuse_attribute(spec, "attribute " + name + " is missing; it has no default");
+            return refuse_call(spec, "attribute " + name + " is missing; it has no default");
         }
         all[name] = nlohmann::json::parse(attribute.default_value);
     }

@@ -25,10 +25,6 @@ using ops::TensorRole;
 using ops::TensorSpec;
 using ops::TensorView;
 
-Error refuse(const OperatorSpec& spec, const std::string& message) {
-    return {Code::kInvalidArgument, std::string(spec.name) + ": " + message};
-}
-
 bool is_read(TensorRole role) {
     return role != TensorRole::kOutput && role != TensorRole::kOptionalOutput;
 }
@@ -44,13 +40,14 @@ Error no_such_tensor(const OperatorSpec& spec, std::string_view name) {
                  std::back_inserter(wanted),
                  [](const TensorSpec& tensor) { return is_read(tensor.role); });
     if (spec.find_tensor(name) != nullptr) {
-        return refuse(spec, fmt::format("{} is an output; inputs are {}", name, names_of(wanted)));
+        return refuse_call(spec,
+                           fmt::format("{} is an output; inputs are {}", name, names_of(wanted)));
     }
-    return refuse(spec,
-                  fmt::format("there is no input tensor {}; there are {}{}",
-                              ops::excerpt(name),
-                              names_of(wanted),
-                              suggestion(name, wanted)));
+    return refuse_call(spec,
+                       fmt::format("there is no input tensor {}; there are {}{}",
+                                   ops::excerpt(name),
+                                   names_of(wanted),
+                                   suggestion(name, wanted)));
 }
 
 // Nothing if 64 bits do not hold it. An axis of length 0 hides no overflow of the others.
@@ -85,31 +82,33 @@ Result<> check_memory_of(const OperatorSpec& spec,
                          const NamedTensor& tensor) {
     const TensorView& view = tensor.view;
     if (view.rank == 0) {
-        return refuse(spec,
-                      fmt::format("{} is a scalar; it must have the shape {}",
-                                  tensor.name,
-                                  spec.find_tensor(tensor.name)->shape));
+        return refuse_call(spec,
+                           fmt::format("{} is a scalar; it must have the shape {}",
+                                       tensor.name,
+                                       spec.find_tensor(tensor.name)->shape));
     }
     if (!bytes_of_shape(view)) {
-        return refuse(
+        return refuse_call(
             spec,
-            fmt::format("{} has shape {}; no memory is as large", tensor.name, shape_text(view)));
+            fmt::format(
+                "{} has shape {}; no memory is as large", tensor.name, ops::shape_text(view)));
     }
     if (view.num_elements() == 0) return {};
     const size_t alignment = alignment_of(known, view.dtype);
     if (reinterpret_cast<uintptr_t>(view.data) % alignment != 0) {
-        return refuse(spec,
-                      fmt::format("{} begins at an address that is no multiple of {}; copy it to "
-                                  "aligned memory first",
-                                  tensor.name,
-                                  alignment));
+        return refuse_call(
+            spec,
+            fmt::format("{} begins at an address that is no multiple of {}; copy it to "
+                        "aligned memory first",
+                        tensor.name,
+                        alignment));
     }
     if (view.dtype != DType::kBool || !view.is_contiguous()) return {};
     const auto* bytes = static_cast<const uint8_t*>(view.data);
     const auto* end = bytes + view.num_elements();
     const auto* found = std::find_if(bytes, end, [](uint8_t byte) { return byte > 1; });
     if (found == end) return {};
-    return refuse(
+    return refuse_call(
         spec,
         fmt::format("{}[{}] is the byte {}; a bool is 0 or 1", tensor.name, found - bytes, *found));
 }
@@ -148,7 +147,7 @@ Result<std::unique_ptr<OperatorCall>> OperatorCall::make(const RegisteredOperato
                std::string(entry.spec->name).c_str(),
                std::string(entry.spec->reference).c_str());
     if (options.is_reference && call->reference_ == nullptr) {
-        return refuse(*entry.spec, "there is one implementation; leave the reference out");
+        return refuse_call(*entry.spec, "there is one implementation; leave the reference out");
     }
     AFD_TRY(call->check_outputs_given());
     AFD_TRY(call->check_memory());
@@ -166,7 +165,7 @@ Result<> OperatorCall::take_tensors(std::vector<NamedTensor> tensors) {
             return other.name == tensor.name;
         });
         if (again && known->member.type != MemberType::kWindows) {
-            return refuse(*spec_, fmt::format("{} is given twice", tensor.name));
+            return refuse_call(*spec_, fmt::format("{} is given twice", tensor.name));
         }
         if (is_in_place(known->role)) in_place_.push_back(tensor);
     }
@@ -249,16 +248,16 @@ Result<> OperatorCall::fill_windows(const TensorSpec& spec, void* request) {
         check.tensor(spec.name, view);
         AFD_TRY(check.finish());
         if (view.shape[0] > schedule::kSessionsMax - windows.size()) {
-            return refuse(*spec_,
-                          // The sum may wrap.
-                          fmt::format("{} has {} windows; at most {} are allowed",
-                                      spec.name,
-                                      std::max(view.shape[0], windows.size() + view.shape[0]),
-                                      schedule::kSessionsMax));
+            return refuse_call(*spec_,
+                               // The sum may wrap.
+                               fmt::format("{} has {} windows; at most {} are allowed",
+                                           spec.name,
+                                           std::max(view.shape[0], windows.size() + view.shape[0]),
+                                           schedule::kSessionsMax));
         }
         const size_t alignment = alignment_of(spec, view.dtype);
         if (view.shape[0] > 1 && view.shape[1] % alignment != 0) {
-            return refuse(
+            return refuse_call(
                 *spec_,
                 fmt::format("{} has windows of {} bytes one behind the other; their size "
                             "must be a multiple of {}, so that each has its flags aligned",
@@ -314,11 +313,11 @@ Result<> OperatorCall::check_outputs_given() const {
                      spec_->tensors.end(),
                      std::back_inserter(outputs),
                      [](const TensorSpec& tensor) { return !is_read(tensor.role); });
-        return refuse(*spec_,
-                      fmt::format("there is no output {}; there are {}{}",
-                                  ops::excerpt(name),
-                                  names_of(outputs),
-                                  suggestion(name, outputs)));
+        return refuse_call(*spec_,
+                           fmt::format("there is no output {}; there are {}{}",
+                                       ops::excerpt(name),
+                                       names_of(outputs),
+                                       suggestion(name, outputs)));
     }
     return {};
 }
@@ -335,11 +334,11 @@ Result<> OperatorCall::check_memory() const {
         if (!bytes || __builtin_add_overflow(total, counted, &total)) {
             const SizeSources sources(*spec_, tensors_, attributes_);
             const std::string_view source = sources.of_output(output);
-            return refuse(*spec_,
-                          fmt::format("{}{} would have shape {}; no memory is as large",
-                                      source.empty() ? "" : sources.text(source) + "; ",
-                                      output.name,
-                                      shape_text(output.view)));
+            return refuse_call(*spec_,
+                               fmt::format("{}{} would have shape {}; no memory is as large",
+                                           source.empty() ? "" : sources.text(source) + "; ",
+                                           output.name,
+                                           ops::shape_text(output.view)));
         }
     }
     const uint64_t most = options_.memory_max > 0 ? options_.memory_max : available_memory(total);
@@ -348,7 +347,7 @@ Result<> OperatorCall::check_memory() const {
     for (const NamedTensor& output : outputs_) {
         if (!is_wanted(output)) continue;
         parts += fmt::format(
-            ", {} {} {}", output.name, shape_text(output.view), *bytes_of_shape(output.view));
+            ", {} {} {}", output.name, ops::shape_text(output.view), *bytes_of_shape(output.view));
     }
     const std::string limit = options_.memory_max > 0 ? fmt::format("memory_max is {}", most)
                                                       : fmt::format("{} are available", most);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "ops/record/operator_check.h"
+
 namespace afd::calls {
 namespace {
 
@@ -33,10 +35,6 @@ std::vector<std::vector<std::string_view>> dimensions_of(std::string_view forms,
 }
 
 }  // namespace
-
-std::string shape_text(const TensorView& view) {
-    return fmt::format("[{}]", fmt::join(view.shape.begin(), view.shape.begin() + view.rank, ", "));
-}
 
 const NamedTensor* SizeSources::find(std::string_view name) const {
     const auto found = std::find_if(given_.begin(), given_.end(), [&](const NamedTensor& tensor) {
@@ -102,7 +100,7 @@ std::string_view SizeSources::largest_of(std::span<const std::string_view> names
 
 std::string SizeSources::text(std::string_view name) const {
     if (const NamedTensor* tensor = find(name)) {
-        return fmt::format("{} has shape {}", name, shape_text(tensor->view));
+        return fmt::format("{} has shape {}", name, ops::shape_text(tensor->view));
     }
     return fmt::format("{} is {}", name, attributes_.at(std::string(name)).dump());
 }

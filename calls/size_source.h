@@ -15,8 +15,6 @@
 
 namespace afd::calls {
 
-std::string shape_text(const ops::TensorView& view);
-
 // Views of what it is made of.
 class SizeSources {
   public:

@@ -38,15 +38,6 @@ size_t rank_of(std::string_view form) {
                : 1 + static_cast<size_t>(std::count(dimensions.begin(), dimensions.end(), ','));
 }
 
-std::string shape_text(const ConstTensorView& view) {
-    std::string text = "[";
-    for (size_t axis = 0; axis < view.rank; ++axis) {
-        if (axis > 0) text += ", ";
-        text += std::to_string(view.shape[axis]);
-    }
-    return text + "]";
-}
-
 std::string dtype_text(const DTypeSet& dtypes) {
     std::string text;
     for (int i = 0; i <= static_cast<int>(DType::kBool); ++i) {
@@ -76,6 +67,15 @@ std::string choices_text(std::span<const int64_t> choices) {
 }
 
 }  // namespace
+
+std::string shape_text(std::span<const size_t> shape) {
+    std::string text = "[";
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+        if (axis > 0) text += ", ";
+        text += std::to_string(shape[axis]);
+    }
+    return text + "]";
+}
 
 std::string excerpt(std::string_view text) {
     constexpr size_t kMost = 60;

@@ -32,6 +32,12 @@ namespace afd::ops {
 // As much of a caller's text as a message repeats.
 std::string excerpt(std::string_view text);
 
+// "[4, 256]".
+std::string shape_text(std::span<const size_t> shape);
+inline std::string shape_text(const ConstTensorView& view) {
+    return shape_text(std::span(view.shape).first(view.rank));
+}
+
 class OperatorCheck {
   public:
     explicit OperatorCheck(const OperatorSpec& spec) : spec_(spec) {}

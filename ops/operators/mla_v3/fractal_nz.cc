@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "ops/record/operator_check.h"
 #include "proto/failure.h"
 
 namespace afd::ops {
@@ -15,19 +16,9 @@ Error refuse(Text<Values...> text, const With<Values...>& values = {}) {
     return invalid_argument("fractal_nz: {}", with(fmt::vformat(text, values)));
 }
 
-std::string shape_text(const size_t* shape, size_t rank) {
-    std::string text = "[";
-    for (size_t axis = 0; axis < rank; ++axis) {
-        if (axis > 0) text += ", ";
-        text += std::to_string(shape[axis]);
-    }
-    return text + "]";
-}
-
 Result<> check(const ConstTensorView& nd, const ConstTensorView& nz) {
     if (nd.rank != 2) {
-        return refuse("nd has shape {}; it must be [rows, cols]",
-                      with(shape_text(nd.shape.data(), nd.rank)));
+        return refuse("nd has shape {}; it must be [rows, cols]", with(shape_text(nd)));
     }
     if (nz.dtype != nd.dtype) {
         return refuse("nz has dtype {}; nd has {}", with(name_of(nz.dtype), name_of(nd.dtype)));
@@ -35,9 +26,7 @@ Result<> check(const ConstTensorView& nd, const ConstTensorView& nz) {
     const auto wanted = fractal_nz_shape(nd.shape[0], nd.shape[1], nd.dtype);
     if (nz.rank != 4 || nz.shape != wanted) {
         return refuse("nz has shape {}; for nd {} it must be {}",
-                      with(shape_text(nz.shape.data(), nz.rank),
-                           shape_text(nd.shape.data(), 2),
-                           shape_text(wanted.data(), 4)));
+                      with(shape_text(nz), shape_text(nd), shape_text(wanted)));
     }
     if (!nd.is_contiguous()) return refuse("nd is not contiguous; copy it first");
     if (!nz.is_contiguous()) return refuse("nz is not contiguous; copy it first");
