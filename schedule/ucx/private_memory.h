@@ -6,7 +6,8 @@
 // before the worker takes it; nothing here needs UCX.
 //
 // Left out: rings of neighbours (schedule/near), which two workers share, rounds in two phases,
-// second places of messages that UCX lets go of late, and what UCX takes for itself.
+// further places of messages that UCX lets go of late (ucx_outbox.h), and what UCX takes for
+// itself.
 
 #include <cstdint>
 #include <string>

@@ -177,6 +177,8 @@ bool UcxDispatch::on_message(uint32_t rank,
     if (header.number <= lane.taken) return true;
     if (carries_round(header.round, round_of(observe_own(acknowledged)))) return true;
     if (!carries_round(header.round, observe_own(from.published[header.micro_batch]))) return false;
+    // It answers what it cannot have read.
+    if (lane.outbox->is_clogged()) return false;
     const UcxRecords records(
         header, payload, geometry.ffn_to_attn_token_bytes, geometry.slots_per_micro_batch());
     if (!records.is_valid() || !records.tail().empty()) return false;

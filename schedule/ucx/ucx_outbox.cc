@@ -87,6 +87,12 @@ std::span<const std::byte> UcxOutbox::kept_tail() const {
     return {message.data() + rows_bytes, message.payload_bytes - rows_bytes};
 }
 
+size_t UcxOutbox::num_unsent() const {
+    const auto is_unsent = [](const auto& place) { return place->message.num_in_flight != 0; };
+    return static_cast<size_t>(std::ranges::count_if(buried_, is_unsent)) +
+           (is_unsent(place_) ? 1 : 0);
+}
+
 void UcxOutbox::release() {
     is_kept_ = false;
     if (place_->message.num_in_flight != 0) replace_place();

@@ -22,6 +22,12 @@ namespace afd::schedule {
 
 class UcxOutbox {
   public:
+    // Messages of one outbox that UCX may have while the peer answers them: more than one that was
+    // sent again, and some whose end UCX tells late (rc). A peer that answers further ones, or has
+    // them sent again, reads nothing, and loses its connection (UcxReturn, UcxDispatch): each would
+    // cost another place.
+    static constexpr size_t kUnsentMax = 4;
+
     // A publication is at most `num_rows_max` rows of `row_bytes`, and `tail_bytes` behind them.
     // Errors: kResourceExhausted, as make_ucx_memory().
     static Result<std::unique_ptr<UcxOutbox>> make(size_t row_bytes,
@@ -49,6 +55,8 @@ class UcxOutbox {
     UcxMessage* kept_for_another_send();
     // The tail of what is kept. REQUIRES: something is.
     std::span<const std::byte> kept_tail() const;
+    // Whether UCX has so many messages that no other is to be put beside them.
+    bool is_clogged() const { return num_unsent() > kUnsentMax; }
     // The peer is done with what is kept, if anything is: nothing is from here on. Call it before
     // whoever puts the next rows can know that. The next rows get another place if the bytes are
     // still with UCX: where they went by a connection that broke, or where UCX tells of a send
@@ -66,6 +74,7 @@ class UcxOutbox {
     UcxOutbox(size_t row_bytes, size_t num_rows_max, size_t tail_bytes);
     Result<std::unique_ptr<Place>> make_place() const;
     void replace_place();
+    size_t num_unsent() const;
 
     size_t record_bytes() const { return sizeof(UcxRecord) + row_bytes_; }
 

@@ -120,6 +120,9 @@ bool UcxReturn::on_message(uint32_t session,
     const size_t i = lane(session, header.micro_batch);
     const int32_t standing = descriptor_flags().own_at(i);
     const int32_t done = observe(acknowledged_word(session, header.micro_batch), Order::kAcquire);
+    // Its results go out again, or those of its predecessor make room: not without end to a session
+    // that reads none (UcxOutbox::kUnsentMax).
+    if (outbox(session, header.micro_batch).is_clogged()) return false;
     if (standing == header.round) {
         // R14: it is here already, and may be being read. R15: its results are sent again.
         if (!carries_round(done, standing)) return true;

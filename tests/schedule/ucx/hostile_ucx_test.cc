@@ -93,15 +93,20 @@ class HandmadeRank : public UcxReceiver {
         const UcxWorker::Lock held = worker_->lock();
         return path_ != nullptr;
     }
+    // Nothing is read while it is held.
+    UcxWorker::Lock lock() const { return worker_->lock(); }
     // The first of lane 0, over the connection of the last hello.
     void send(UcxKind kind, uint64_t instance_id, size_t payload_bytes) {
-        const UcxWorker::Lock held = worker_->lock();
+        const UcxWorker::Lock held = lock();
+        send_locked(kind, instance_id, payload_bytes, 1);
+    }
+    void send_locked(UcxKind kind, uint64_t instance_id, size_t payload_bytes, int32_t round) {
         auto message = std::make_unique<UcxMessage>();
         message->header = hello_;
         message->header.kind = kind;
         message->header.instance_id = instance_id;
-        message->header.round = 1;
-        message->header.number = 1;
+        message->header.round = round;
+        message->header.number = static_cast<uint64_t>(round);
         message->payload = std::make_unique<std::byte[]>(payload_bytes);
         message->payload_bytes = payload_bytes;
         worker_->send(*path_, *message);
@@ -208,6 +213,135 @@ TEST(HostileUcx, WhoRepeatsItsHelloAndReadsNothingIsWelcomedOnce) {
     read_welcomes();
     EXPECT_GT(counter.num_welcomes, num_before);
     EXPECT_FALSE(link.value()->has_failed());
+}
+
+// Rows so long that a publication has no room in the ring of a neighbour who reads nothing.
+Geometry geometry_of_long_rows() {
+    Geometry geometry = small_geometry();
+    geometry.attn_to_ffn_token_bytes = 64 << 10;
+    geometry.ffn_to_attn_token_bytes = 64 << 10;
+    return geometry;
+}
+UcxConfig config_of_neighbours() {
+    return {.transports = "tcp", .devices = "lo", .stuck_us = 600'000'000, .near_by_memory = true};
+}
+
+// Calls put(token, k, row) for each slot of a publication that is longer than such a ring.
+template <typename Put>
+void put_all(const Put& put) {
+    const Geometry geometry = geometry_of_long_rows();
+    const std::vector<std::byte> row(geometry.ffn_to_attn_token_bytes, std::byte{7});
+    for (uint32_t token = 0; token < geometry.micro_batch_size; ++token) {
+        for (uint32_t k = 0; k < geometry.selected_expert_num; ++k) put(token, k, row);
+    }
+}
+
+// A session's process that has its rank send to a ring which it never reads.
+class DeafSession {
+  public:
+    explicit DeafSession(UcxNetwork& network) : returns_(network.returns(0)) {
+        network.book().set(Role::kAttention, 0, {1, {}});
+        const auto address = UcxAddress::parse(network.book().get(Role::kFfn, 0).address);
+        link_ = NearLink::connect(*address.value().near).value();
+        header_.magic = kUcxMagic;
+        header_.instance_id = test_identity().instance_id;
+        header_.epoch = 1;
+        header_.connection = 1;
+        header_.kind = UcxKind::kHello;
+        await([this] {
+            say();
+            const UcxWorker::Lock held = returns_->end().lock();
+            return returns_->end().is_open(0);
+        });
+        header_.kind = UcxKind::kDescriptor;
+    }
+    void publish(int32_t round) {
+        header_.round = round;
+        header_.number = static_cast<uint64_t>(round);
+        say();
+    }
+    // What the rank makes of it, in an execution that has a result for each slot.
+    void execute(int32_t round) {
+        await([&] {
+            return is_refused() || returns_->descriptor_flags().at(0, Order::kAcquire) == round;
+        });
+        if (is_refused()) return;
+        put_all([&](uint32_t token, uint32_t k, std::span<const std::byte> row) {
+            returns_->put_result(0, 0, token, k, row, round);
+        });
+        returns_->acknowledge(0, 0, round);
+    }
+    bool is_refused() const { return returns_->end().num_bad() > 0; }
+
+  private:
+    void say() {
+        const UcxWorker& worker = returns_->end().worker();
+        const uint64_t num_before = worker.num_turns();
+        link_->send({.header = std::as_bytes(std::span(&header_, 1)),
+                     .payload = {},
+                     .num_in_flight = &num_in_flight_});
+        await([&] { return worker.num_turns() >= num_before + 2; });
+    }
+
+    std::unique_ptr<UcxReturn> returns_;
+    UcxHeader header_{};
+    uint32_t num_in_flight_ = 0;
+    std::unique_ptr<NearLink> link_;
+};
+
+// Goal: a session's process that reads no results costs its rank no more memory than a lane may
+// have on its way, whether it has the same ones sent again or goes on to rounds whose results it
+// has not read. Oracle: the rank ends its connection before it has said that many things.
+constexpr size_t kToldMax = UcxOutbox::kUnsentMax + 2;
+
+TEST(HostileUcx, WhoHasResultsSentAgainAndReadsNoneLosesItsConnection) {
+    UcxNetwork network(geometry_of_long_rows(), config_of_neighbours());
+    DeafSession session(network);
+    session.publish(1);
+    session.execute(1);
+    size_t num_told = 1;
+    for (; !session.is_refused() && num_told < 10 * kToldMax; ++num_told) session.publish(1);
+    EXPECT_TRUE(session.is_refused());
+    EXPECT_LE(num_told, kToldMax);
+}
+
+TEST(HostileUcx, WhoGoesOnAndReadsNoResultsLosesItsConnection) {
+    UcxNetwork network(geometry_of_long_rows(), config_of_neighbours());
+    DeafSession session(network);
+    int32_t round = 0;
+    while (!session.is_refused() && round < static_cast<int32_t>(10 * kToldMax)) {
+        session.publish(++round);
+        session.execute(round);
+    }
+    EXPECT_TRUE(session.is_refused());
+    EXPECT_LE(round, static_cast<int32_t>(kToldMax));
+}
+
+// Goal: the same of a rank that acknowledges rounds which it has not read.
+TEST(HostileUcx, ARankThatAnswersWhatItHasNotReadLosesItsConnection) {
+    UcxNetwork network(geometry_of_long_rows(), config_of_neighbours());
+    HandmadeRank rank(network);
+    const auto dispatch = network.dispatch(0);
+    const uint64_t own = test_identity().instance_id;
+    await([&] { return rank.is_greeted(); });
+    rank.send(UcxKind::kWelcome, own, 2 * small_geometry().num_micro_batches * sizeof(int32_t));
+    await([&] { return dispatch->descriptor_flag(0, 0) == 0; });
+    const UcxWorker::Lock reads_nothing = rank.lock();
+    const std::vector<int32_t> ids(small_geometry().slots_per_micro_batch(), 0);
+    const auto is_refused = [&] { return dispatch->end().num_bad() > 0; };
+    int32_t round = 0;
+    while (!is_refused() && round < static_cast<int32_t>(10 * kToldMax)) {
+        ++round;
+        put_all([&](uint32_t token, uint32_t k, std::span<const std::byte> row) {
+            dispatch->put_row(0, 0, token, k, row);
+        });
+        dispatch->publish(0, 0, 0, ids, round);
+        rank.send_locked(UcxKind::kResults, own, 0, round);
+        await(
+            [&] { return is_refused() || dispatch->acknowledged(0, 0, Order::kAcquire) == round; });
+    }
+    EXPECT_TRUE(is_refused());
+    EXPECT_LE(round, static_cast<int32_t>(kToldMax));
 }
 
 // Goal: whatever a session's process says over its connection costs nobody but that session.

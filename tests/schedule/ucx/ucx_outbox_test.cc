@@ -102,6 +102,23 @@ TEST(UcxOutbox, LeavesWhatIsOnItsWayAlone) {
     EXPECT_EQ(first_byte(second), std::byte{2});
 }
 
+// Oracle: how many messages have not left, counted here.
+TEST(UcxOutbox, IsCloggedByMessagesThatDoNotLeave) {
+    const auto made = UcxOutbox::make(kOutboxRowBytes, 2, sizeof(int32_t));
+    UcxOutbox& outbox = *made.value();
+    std::vector<UcxMessage*> unsent;
+    for (int32_t round = 1; unsent.size() <= UcxOutbox::kUnsentMax; ++round) {
+        EXPECT_FALSE(outbox.is_clogged()) << unsent.size();
+        UcxMessage& message = outbox.seal(header_of(round));
+        message.num_in_flight = 1;
+        unsent.push_back(&message);
+        outbox.release();
+    }
+    EXPECT_TRUE(outbox.is_clogged());
+    unsent[1]->num_in_flight = 0;
+    EXPECT_FALSE(outbox.is_clogged());
+}
+
 // The sanitizers' allocators end the process instead.
 #if !AFD_SANITIZED
 
