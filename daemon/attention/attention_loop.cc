@@ -12,6 +12,9 @@
 namespace afd::daemon {
 namespace {
 
+// What a turn can add to the time that is waited: an idle loop looks around so often.
+constexpr uint64_t kTurnUsMax = 1'000'000;
+
 using Lanes = std::span<const std::unique_ptr<ExpertLane>>;
 
 // Whether the rows are routed here, or on their way to the experts.
@@ -60,6 +63,7 @@ AttentionLoop::AttentionLoop(const Settings& settings,
     : settings_(settings),
       parts_(parts),
       wait_(wait),
+      lived_(kTurnUsMax),
       probe_(parts.metrics, settings.session),
       sequences_(settings.sequences_max,
                  parts.attention->config().num_layers,
@@ -90,6 +94,7 @@ void AttentionLoop::run() {
         progressed |= end_finished_sequences();
         parts_.port->flush();
         parts_.heartbeat.beat();
+        lived_.at(parts_.now_us());
         if (!progressed) wait_for_peers();
     }
 }

@@ -33,6 +33,7 @@
 #include "schedule/context/heartbeat.h"
 #include "schedule/dispatch/lost_ranks.h"
 #include "schedule/wait/adaptive_wait.h"
+#include "schedule/wait/lived_time.h"
 
 namespace afd::daemon {
 
@@ -69,6 +70,8 @@ class AttentionLoop {
         schedule::ContextWords words = {};  // Of the worker's context, for observers.
         // Ranks that the lanes avoid; null: no lane has ranks.
         schedule::LostRanks* lost_ranks = nullptr;
+        // Of the deadlines of waits.
+        uint64_t (*now_us)() = schedule::steady_now_us;
     };
 
     AttentionLoop(const Settings& settings, const Parts& parts, schedule::AdaptiveWait wait);
@@ -124,6 +127,7 @@ class AttentionLoop {
     const Settings settings_;
     Parts parts_;
     schedule::AdaptiveWait wait_;
+    schedule::LivedTime lived_;   // What waits are measured in.
     bool expects_answer_ = true;  // False after a tick without one: the next wait does not spin.
     AttentionProbe probe_;
     SequenceTable sequences_;

@@ -44,7 +44,8 @@ bool AttentionLoop::may_progress(schedule::Order order) const {
 }
 
 void AttentionLoop::wait_for_peers() {
-    const uint64_t now_us = schedule::steady_now_us();
+    // A process that was stopped has not waited: its peers may have been stopped with it.
+    const uint64_t now_us = lived_.at(parts_.now_us());
     watch_waits(now_us);
     if (is_stopping_) return;
     const bool is_idle = sequences_.active().empty();
@@ -61,7 +62,7 @@ void AttentionLoop::wait_for_peers() {
     parts_.port->flush();
     // Nobody rings when the control thread has read events, for which an admission waits.
     const bool is_quiet = is_idle && held_ == nullptr;
-    const uint64_t deadline_us = now_us + (is_quiet ? kIdleTickUs : kTickUs);
+    const uint64_t deadline_us = schedule::steady_now_us() + (is_quiet ? kIdleTickUs : kTickUs);
     const uint64_t start_ns = schedule::steady_now_ns();
     const uint64_t sleeps_before = wait_.num_sleeps();
     expects_answer_ = wait_.until(

@@ -245,6 +245,31 @@ TEST(AttentionLoop, ARequestThatFindsNoFreeSlotEndsAtItsDeadline) {
     EXPECT_EQ(harness.waits().back(), "") << "the wait is over";
 }
 
+// Goal: no deadline passes while everything is stopped, as in a paused container: neither that of a
+// round nor that of a request without a slot. Method: the clock goes on by more than the deadline
+// between two looks of the loop. Oracle: no request has ended, and one is answered in full.
+TEST(AttentionLoop, WhatWasStoppedHasNotWaited) {
+    const HarnessWaits waits;
+    LoopHarness harness({any_rows()}, waits);
+    harness.admit(1, 3, 1);
+    ASSERT_TRUE(harness.until([&] { return harness.lane(0).num_started() == 1; }));
+    ASSERT_TRUE(harness.until_quiet());
+    LoopHarness::stop_for(2 * waits.timeout_us);
+    ASSERT_TRUE(harness.until_quiet());
+    EXPECT_FALSE(harness.request(1).is_over) << harness.request(1).text;
+
+    harness.cancel(1);
+    ASSERT_TRUE(harness.until_over(1));
+    harness.admit(2, 3, kNew);
+    ASSERT_TRUE(harness.until_quiet());
+    LoopHarness::stop_for(2 * waits.timeout_us);
+    ASSERT_TRUE(harness.until_quiet());
+    EXPECT_FALSE(harness.request(2).is_over) << harness.request(2).text;
+    harness.lane(0).answer(FakeLane::kAll);
+    ASSERT_TRUE(harness.until_over(2));
+    EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 3));
+}
+
 // Goal: after a round that timed out the wait goes on for as long as its slot is blocked, although
 // no request is left. Method: the only request of a lane that never answers times out; then its
 // slot is acknowledged. Oracle: the text that says "over" comes after that, and by itself.

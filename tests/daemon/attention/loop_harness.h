@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,7 +100,8 @@ class LoopHarness {
                                  .port = &port_,
                                  .heartbeat = schedule::Heartbeat(&heartbeat_),
                                  .metrics = metrics(),
-                                 .lost_ranks = &lost_ranks_},
+                                 .lost_ranks = &lost_ranks_,
+                                 .now_us = now_us},
             schedule::AdaptiveWait(schedule::Doorbell(&armed_, doorbell_fd_.get()), 20, true));
         thread_ = std::thread([this] { loop_->run(); });
     }
@@ -145,6 +147,11 @@ class LoopHarness {
     void cancel(uint64_t id) {
         EXPECT_TRUE(port_.push_command({.kind = WorkerCommand::Kind::kCancel, .sequence_id = id}));
     }
+    // As if this process, and all others, had been stopped for so long.
+    static void stop_for(uint64_t time_us) {
+        // Relaxed: no other memory goes by it.
+        stopped_us().fetch_add(time_us, std::memory_order_relaxed);
+    }
     // afdd tells of the first of two ranks that have the same experts.
     void tell_rank(bool is_lost) {
         EXPECT_TRUE(port_.push_command(
@@ -172,6 +179,14 @@ class LoopHarness {
     }
 
   private:
+    static std::atomic<uint64_t>& stopped_us() {
+        static std::atomic<uint64_t> stopped_us{0};
+        return stopped_us;
+    }
+    static uint64_t now_us() {
+        // Relaxed: see stop_for().
+        return schedule::steady_now_us() + stopped_us().load(std::memory_order_relaxed);
+    }
     Metrics metrics() { return Metrics(std::as_writable_bytes(std::span(metrics_))); }
 
     void hear() {

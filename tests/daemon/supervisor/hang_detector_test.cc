@@ -44,6 +44,18 @@ TEST(HangDetector, WorkerThatSleptLongGetsTheWholeTimeoutWhenWorkComes) {
     EXPECT_TRUE(detector.observe(beat(5), true, 51000));
 }
 
+// As if all had been stopped between two looks: docker pause, for example.
+TEST(HangDetector, NobodyHangsBecauseEverythingWasStopped) {
+    HangDetector detector(60'000);
+    EXPECT_FALSE(detector.observe(beat(5), true, 10'000));
+    EXPECT_FALSE(detector.observe(beat(5), true, 12'000));
+    EXPECT_FALSE(detector.observe(beat(5), true, 3'000'000));
+    EXPECT_FALSE(detector.observe(beat(5), true, 3'002'000));
+    uint64_t now_ms = 3'002'000;
+    while (!detector.observe(beat(5), true, now_ms) && now_ms < 4'000'000) now_ms += 2'000;
+    EXPECT_EQ(now_ms, 3'000'000 + 60'000 - 2'000 - HangDetector::kLookMsMax);
+}
+
 TEST(HangDetector, TimeoutZeroMeansNever) {
     HangDetector detector(0);
     EXPECT_FALSE(detector.observe(beat(5), true, 0));
