@@ -34,16 +34,11 @@ class WindowLane final : public MoeLane {
           parts_(parts),
           refused_(parts.lost_ranks->num_ranks(), 0) {}
 
-    // Only while what is void to the lane is at ranks that are lost together: one that is back may
-    // not have said yet what stands there, and its experts are not to be missed twice.
     bool fence_lost_ranks() override {
         const schedule::LostRanks& ranks = *parts_.lost_ranks;
         schedule::DispatchLane& lane = parts_.windows->lane(slot());
-        if (!ranks.can_do_without()) return false;
+        if (!may_let_go()) return false;
         bool any = false;
-        for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
-            if (!ranks.is_lost(rank) && !lane.may_store_to(rank)) return false;
-        }
         for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
             if (ranks.is_lost(rank)) any |= lane.fence(rank);
         }
@@ -51,7 +46,8 @@ class WindowLane final : public MoeLane {
     }
     std::optional<LaneRound> voidable() const override {
         const schedule::LostRanks& ranks = *parts_.lost_ranks;
-        for (uint32_t rank = 0; ranks.can_do_without() && rank < ranks.num_ranks(); ++rank) {
+        if (!may_let_go()) return std::nullopt;
+        for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
             // It has a successor then: the round will be executed, unless that is lost, too.
             const bool is_refused = refused_[rank] == ranks.num_losses(rank);
             if (!ranks.is_lost(rank) || is_refused) continue;
@@ -85,6 +81,19 @@ class WindowLane final : public MoeLane {
     }
 
   private:
+    // Only while what is void to the lane is at ranks that are lost together: one that is back may
+    // not have said yet what stands there, or somebody has spoilt it, and its experts are not to be
+    // missed twice.
+    bool may_let_go() const {
+        const schedule::LostRanks& ranks = *parts_.lost_ranks;
+        schedule::DispatchLane& lane = parts_.windows->lane(slot());
+        if (!ranks.can_do_without()) return false;
+        for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
+            if (!ranks.is_lost(rank) && !lane.may_store_to(rank)) return false;
+        }
+        return true;
+    }
+
     const Parts parts_;
     // For each rank, the loss at which afdd did not void a round; 0: none.
     std::vector<uint64_t> refused_;

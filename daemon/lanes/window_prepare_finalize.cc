@@ -47,8 +47,16 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
     const uint32_t num_experts = placement_.num_experts(input.layer_id) - input.num_shared;
     const bool is_routed = input.topk_ids != nullptr;
     if (is_routed) AFD_TRY(check_topk_ids(input, num_experts));
+    const auto may_store = [&](uint32_t rank) { return lane.may_store_to(rank); };
+    if (!is_whole_to(lane) && !is_served_by(input.layer_id, may_store)) {
+        // No accident: rounds are voided only where the placement is whole without their ranks.
+        return unavailable(
+            "layer {}: FFN workers that are back have not acknowledged micro-batch {}, and others "
+            "with their experts are lost",
+            with(input.layer_id, slot));
+    }
+    const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane, input.layer_id);
     lane.begin(static_cast<int32_t>(input.layer_id));
-    const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane);
     for (uint32_t token = 0; token < input.num_tokens; ++token) {
         if (is_routed) {
             put_token(lane, input, token, num_experts);
@@ -129,17 +137,35 @@ void WindowPrepareFinalize::offer_token(schedule::DispatchLane& lane,
     }
 }
 
-uint32_t WindowPrepareFinalize::left_out_ranks(schedule::DispatchLane& lane) const {
+template <typename WillDo>
+bool WindowPrepareFinalize::is_served_by(uint32_t layer_id, const WillDo& will_do) const {
+    const auto will_do_replica = [&](const schedule::ExpertReplica& replica) {
+        return will_do(replica.rank);
+    };
+    const uint32_t num_experts = placement_.num_experts(layer_id);
+    for (uint32_t expert = 0; expert < num_experts; ++expert) {
+        if (!placement_.choose_where(layer_id, expert, session_, will_do_replica)) return false;
+    }
+    return true;
+}
+
+uint32_t WindowPrepareFinalize::left_out_ranks(schedule::DispatchLane& lane,
+                                               uint32_t layer_id) const {
     if (is_whole_to(lane)) return 0;
-    uint32_t left_out = 0;
+    uint32_t shut = 0;
+    uint32_t spare = 0;
     const uint32_t num_ranks = std::min(lost_ranks_->num_ranks(), schedule::kLeftOutRanksMax);
     for (uint32_t rank = 0; rank < num_ranks; ++rank) {
         const bool is_spare = lost_ranks_->can_do_without() && lost_ranks_->is_lost(rank);
-        // What is void to a lane is at ranks that were lost together (R12), so without them the
-        // placement is whole, too.
-        if (is_spare || !lane.may_store_to(rank)) left_out |= 1u << rank;
+        if (is_spare) spare |= 1u << rank;
+        if (!lane.may_store_to(rank)) shut |= 1u << rank;
     }
-    return left_out;
+    // Of a rank that is back, and one that is lost now, both may be missing: then the successor of
+    // the one that is lost answers.
+    const auto is_asked = [&](uint32_t rank) {
+        return rank >= num_ranks || ((shut | spare) & (1u << rank)) == 0;
+    };
+    return is_served_by(layer_id, is_asked) ? shut | spare : shut;
 }
 
 // The session's own choice if it is there, else the first replica that is; if none is, one that the
@@ -155,7 +181,7 @@ schedule::ExpertReplica WindowPrepareFinalize::other_rank_of(schedule::DispatchL
     };
     auto chosen = placement_.choose_where(layer_id, expert, session_, is_there);
     if (!chosen) chosen = placement_.choose_where(layer_id, expert, session_, may_store);
-    // Rounds are voided only where the placement is whole without their ranks.
+    // prepare_async() has looked, and what may be stored to stays so.
     AFD_ASSERT(chosen.has_value(), "layer %u, expert %u: all ranks are void", layer_id, expert);
     return *chosen;
 }

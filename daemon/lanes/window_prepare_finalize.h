@@ -58,6 +58,7 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     bool slot_free(uint32_t slot) override { return lanes_[slot].may_store(); }
 
     // REQUIRES: slot_free(slot). Errors: kInternal, an id outside the layer's experts.
+    // kUnavailable: all ranks that have one of them are void to the slot (R12).
     Result<ops::Ticket> prepare_async(const ops::MoeInput& input, uint32_t slot) override;
 
     bool ready(const ops::Ticket&) const override { return true; }
@@ -133,9 +134,12 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
                      uint32_t token,
                      uint32_t num_experts,
                      uint32_t left_out);
-    // Bits of the ranks that offers leave out: those that are lost, if all experts are elsewhere,
-    // and those that nothing may be stored to.
-    uint32_t left_out_ranks(schedule::DispatchLane& lane) const;
+    // Bits of the ranks that offers leave out: those that nothing may be stored to, and those that
+    // are lost, if the layer's experts are elsewhere, too.
+    uint32_t left_out_ranks(schedule::DispatchLane& lane, uint32_t layer_id) const;
+    // Whether `will_do(rank)` of a rank for each expert of the layer.
+    template <typename WillDo>
+    bool is_served_by(uint32_t layer_id, const WillDo& will_do) const;
     Result<> take_rows(const schedule::DispatchLane& lane, const Round& round);
     // `rows`: of the slots, [BS, K1].
     void read_weights(const std::byte* rows, Round& round) const;
