@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/attention/attention_loop.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "daemon/program/logging.h"
@@ -352,7 +354,7 @@ void AttentionLoop::combine(MicroBatch& micro_batch) {
         if (send_again(micro_batch, finished.error())) return;
         // A refusal of that lane, for want of memory or by R11, says nothing about the windows; and
         // rows that were corrupted are here, unharmed.
-        if (finished.error().code == Code::kDataLoss) log::warn("{}", finished.error().message);
+        if (finished.error().code == Code::kDataLoss) warn(data_losses_, finished.error().message);
         if (micro_batch.lane().traits().rows == LaneRows::kLongPrompts) {
             give_back(micro_batch);
         } else {
@@ -386,13 +388,20 @@ bool AttentionLoop::send_again(MicroBatch& micro_batch, const Error& error) {
         return false;
     }
     ++micro_batch.num_resent;
-    log::warn("{}; it is sent again, {} of at most {} times",
-              error.message,
-              micro_batch.num_resent,
-              kResentMax);
+    warn(corruptions_,
+         fmt::format("{}; it is sent again, {} of at most {} times",
+                     error.message,
+                     micro_batch.num_resent,
+                     kResentMax));
     probe_.left();
     micro_batch.stage = MicroBatch::Stage::kDispatch;
     return true;
+}
+
+// Whoever stores into a window can spoil every row.
+void AttentionLoop::warn(LogLimit& limit, const std::string& text) {
+    const auto num_unsaid = limit.take(schedule::steady_now_us() / 1000);
+    if (num_unsaid) log::warn("{}{}", text, LogLimit::more(*num_unsaid));
 }
 
 void AttentionLoop::end_poisoned(const MicroBatch& micro_batch, const float* topk_weights) {

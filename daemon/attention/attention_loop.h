@@ -24,6 +24,7 @@
 #include "daemon/attention/token_emitter.h"
 #include "daemon/lanes/expert_lane.h"
 #include "daemon/metrics/metrics.h"
+#include "daemon/program/log_limit.h"
 #include "daemon/worker/worker_port.h"
 #include "model/attention/kv_cache.h"
 #include "model/decoder/attention_half.h"
@@ -94,6 +95,7 @@ class AttentionLoop {
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);
     bool send_again(MicroBatch& micro_batch, const Error& error);
+    static void warn(LogLimit& limit, const std::string& text);
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void run_head(MicroBatch& micro_batch);
     void release(const BatchPiece& piece);
@@ -140,6 +142,8 @@ class AttentionLoop {
     // An admission that waits for room for its end; no command is taken meanwhile. Or null.
     std::unique_ptr<SequenceRequest> held_;
     bool is_stopping_ = false;
+    LogLimit corruptions_;  // Of rows that are sent again,
+    LogLimit data_losses_;  // and of those that are not.
 };
 
 }  // namespace afd::daemon

@@ -7,6 +7,7 @@
 #include "daemon/program/logging.h"
 #include "ops/tensor/row_tasks.h"
 #include "schedule/layout/row_checksum.h"
+#include "schedule/wait/adaptive_wait.h"
 
 namespace afd::daemon {
 
@@ -34,20 +35,23 @@ void ArrivedSeals::look(const ExpertBatch& batch, ops::Parallel& parallel) {
     report(batch);
 }
 
-void ArrivedSeals::report(const ExpertBatch& batch) const {
+void ArrivedSeals::report(const ExpertBatch& batch) {
     const auto end = intact_.begin() + static_cast<ptrdiff_t>(batch.num_rows);
     const auto bad = std::find(intact_.begin(), end, 0);
     if (bad == end) return;
+    const auto num_unsaid = warnings_.take(schedule::steady_now_us() / 1000);
+    if (!num_unsaid) return;
     const auto i = static_cast<size_t>(bad - intact_.begin());
     log::warn(
         "the row of token {}, slot {} in micro-batch {} of attention worker {} was "
-        "corrupted on its way here ({} of {} rows of the pass); it is sent again",
+        "corrupted on its way here ({} of {} rows of the pass); it is sent again{}",
         batch.token_ids[i],
         batch.row_slots()[i],
         batch.micro_batch_ids[i],
         batch.session_ids[i],
         std::count(bad, end, 0),
-        batch.num_rows);
+        batch.num_rows,
+        LogLimit::more(*num_unsaid));
 }
 
 }  // namespace afd::daemon

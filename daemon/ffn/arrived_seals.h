@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/ffn/expert_batch.h"
+#include "daemon/program/log_limit.h"
 #include "ops/tensor/parallel.h"
 #include "schedule/transport/transport.h"
 
@@ -22,18 +23,19 @@ class ArrivedSeals {
     ArrivedSeals(const schedule::ReturnTransport& transport, size_t sent_bytes, size_t rows_max);
 
     // Looks at every row of the batch. Allocates nothing, unless one is corrupted: the first is
-    // logged, with the worker that it came from.
+    // logged, with the worker that it came from, at most one in a while (LogLimit).
     void look(const ExpertBatch& batch, ops::Parallel& parallel);
 
     // Whether row i of that batch is as it was sent.
     bool is_intact(size_t i) const { return intact_[i] != 0; }
 
   private:
-    void report(const ExpertBatch& batch) const;
+    void report(const ExpertBatch& batch);
 
     const schedule::ReturnTransport& transport_;
     const size_t sent_bytes_;
     std::vector<uint8_t> intact_;  // [rows_max]; bytes: several threads write neighbours.
+    LogLimit warnings_;
 };
 
 }  // namespace afd::daemon

@@ -336,12 +336,17 @@ const std::byte* TwoPhaseExperts::unseal_rows(const std::byte* sealed, size_t nu
         intact_[i] = is_intact ? 1 : 0;
         num_corrupted += is_intact ? 0 : 1;
     }
-    if (num_corrupted > 0) {
-        log::warn("{} of {} rows of a two-phase block were corrupted on their way here",
-                  num_corrupted,
-                  num_rows);
-    }
+    if (num_corrupted > 0) warn_of_corrupted(num_corrupted, num_rows);
     return unsealed_.data();
+}
+
+void TwoPhaseExperts::warn_of_corrupted(size_t num_corrupted, size_t num_rows) {
+    const auto num_unsaid = corruptions_.take(parts_.now_us() / 1000);
+    if (!num_unsaid) return;
+    log::warn("{} of {} rows of a two-phase block were corrupted on their way here{}",
+              num_corrupted,
+              num_rows,
+              LogLimit::more(*num_unsaid));
 }
 
 void TwoPhaseExperts::seal_results(const std::byte* rows, size_t num_rows, std::byte* seals) const {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/program/log_limit.h"
 #include "daemon/worker/worker_port.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/sent_rows.h"
@@ -106,6 +107,7 @@ class TwoPhaseExperts {
     Result<> run_block(uint32_t session);
     size_t run_experts(const Round& round, uint32_t block);
     const std::byte* unseal_rows(const std::byte* sealed, size_t num_rows);
+    void warn_of_corrupted(size_t num_corrupted, size_t num_rows);
     void seal_results(const std::byte* rows, size_t num_rows, std::byte* seals) const;
 
     Parts parts_;
@@ -118,6 +120,7 @@ class TwoPhaseExperts {
     // With row_checksums: the rows of a call without their seals, and whether each was intact.
     std::vector<std::byte> unsealed_;
     std::vector<uint8_t> intact_;
+    LogLimit corruptions_;
     ops::ArrivedRows arrived_;
     ops::Workspace workspace13_;
     ops::Workspace workspace2_;

@@ -160,6 +160,24 @@ TEST(AttentionLoop, ARefusalEndsItsRequestsOnly) {
     EXPECT_EQ(harness.request(2).tokens, expected_tokens(2, 3));
 }
 
+// Goal: rows that come back corrupted again and again fill no log. Method: as many times as a layer
+// is sent again. Oracle: the lines of the log.
+TEST(AttentionLoop, CorruptedRowsAreSentAgainAndSaidOnce) {
+    FakeLane::Settings corrupting = any_rows(FakeLane::kAll);
+    corrupting.num_corrupted = 3;
+    testing::internal::CaptureStdout();
+    {
+        LoopHarness harness({corrupting});
+        harness.admit(1, 3, kNew);
+        ASSERT_TRUE(harness.until_over(1));
+        EXPECT_EQ(harness.request(1).code, Code::kOk) << harness.request(1).text;
+        EXPECT_GT(harness.lane(0).num_started(), 3);
+    }
+    const std::string log = testing::internal::GetCapturedStdout();
+    EXPECT_THAT(log, HasSubstr("a row was corrupted; it is sent again, 1 of at most 3 times"));
+    EXPECT_THAT(log, testing::Not(HasSubstr("3 of at most 3 times")));
+}
+
 // Goal: a lane that never answers is reported, and ends its requests at the deadline with the line
 // of R7; the other lane's go on. Method: two requests of one chunk, so one on each lane; the first
 // lane keeps its call. Oracle: describe_wait()'s words.

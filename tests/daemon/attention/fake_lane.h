@@ -24,6 +24,7 @@ class FakeLane final : public ExpertLane {
         int32_t peer = 0;           // For whom it says that it waits.
         int32_t num_answered = 0;   // Calls that are answered before they are made.
         int32_t refused_call = 0;   // From 1 on; 0: none. Refused when it is answered.
+        int32_t num_corrupted = 0;  // The first calls, whose rows come back corrupted.
         int32_t poisoned_call = 0;  // Likewise; its routing weights come back not finite.
         std::function<void()> on_start = [] {};  // Called by the loop's thread.
     };
@@ -75,6 +76,9 @@ class FakeLane final : public ExpertLane {
         is_open_ = false;
         if (calls() == settings_.refused_call) {
             return Error{Code::kUnavailable, "the fake experts refuse these rows"};
+        }
+        if (calls() <= settings_.num_corrupted) {
+            return Error{Code::kDataLoss, "a row was corrupted"};
         }
         for (uint32_t row = 0; row < input_.num_tokens; ++row) {
             std::memcpy(out_.row(row), input_.x.row(row), out_.num_cols * sizeof(ops::Bf16));
