@@ -9,6 +9,7 @@
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/ffn/beating_parallel.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/ucx_transport.h"
@@ -156,10 +157,11 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
             model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
     }
     AFD_ASSIGN(auto scheduler, make_scheduler(setup, welcome));
+    BeatingParallel parallel(*threads, transport->heartbeat());
     TwoPhaseRank two_phase;
     if (welcome.prefill_tokens_max() > 0) {
         AFD_ASSIGN(two_phase,
-                   make_two_phase(setup, *transport, experts, table.hidden(), *threads, control));
+                   make_two_phase(setup, *transport, experts, table.hidden(), parallel, control));
     }
     FfnLoop loop({.transport = transport.get(),
                   .placement = &setup.placement,
@@ -168,7 +170,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
                   .dispatch_dtype = setup.dispatch_dtype,
                   .router = router.empty() ? nullptr : &router,
                   .rows_have_rest = rows_have_rest(setup.files.config(), setup.router),
-                  .parallel = threads.get(),
+                  .parallel = &parallel,
                   .port = &control.port(),
                   .metrics = setup.metrics(),
                   .row_checksums = setup.row_checksums,
