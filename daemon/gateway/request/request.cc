@@ -45,13 +45,11 @@ Result<> check_response_format(const client::Generate& generate, ServedModel& mo
                                 with(generate.ignore_eos() ? "and so is ignore_eos"
                                                            : "and the model has no end token"));
     }
-    std::string format = generate.sampling().response_format().SerializeAsString();
-    // An empty one says nothing, as does a model that nobody has asked for any.
-    if (!format.empty() && format == model.judged_format) return model.format_verdict;
-    const auto program = model::response_program(generate.sampling().response_format());
-    model.format_verdict = program.ok() ? Result<>() : Result<>(program.error());
-    model.judged_format = std::move(format);
-    return model.format_verdict;
+    const auto& format = generate.sampling().response_format();
+    return model.formats.of(format.SerializeAsString(), [&]() -> Result<> {
+        const auto program = model::response_program(format);
+        return program.ok() ? Result<>() : Result<>(program.error());
+    });
 }
 
 Result<> check_numbers(const client::Generate& generate) {

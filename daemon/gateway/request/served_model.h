@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/gateway/request/format_verdicts.h"
 #include "daemon/gateway/request/text_thread.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -20,10 +21,7 @@ struct ServedModel {
     std::vector<uint32_t> stop_ids;         // End-of-text tokens.
     model::Tokenizer* tokenizer = nullptr;  // Not owned.
     TextThread* texts = nullptr;            // Not owned. Null: the loop reads all texts itself.
-    // The last response_format and what was found of it: a call for many choices has it as often,
-    // clients send one again and again, and judging it costs up to ten milliseconds.
-    std::string judged_format = {};
-    Result<> format_verdict = {};
+    FormatVerdicts formats = {};
 };
 
 }  // namespace afd::daemon
