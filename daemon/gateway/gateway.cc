@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "daemon/gateway/request/prompt.h"
@@ -98,8 +99,11 @@ void Gateway::make_room_for(ClientSession& client) {
     const SessionTable::Patience patience{
         .idle_ms = config_.idle_timeout_ms,
         .silent_ms = std::min(config_.idle_timeout_ms, kSilentMs)};
+    // Once, and not for each session: a surplus connection must cost little.
+    const std::unordered_set<const ClientSession*> in_flight = flights_.clients();
     ClientSession* idle = sessions_.longest_idle(patience, [&](const ClientSession& other) {
-        return &other == &client || is_busy(other) || other.is_within_request();
+        return &other == &client || in_flight.contains(&other) || is_awaited_by(other) ||
+               other.is_within_request();
     });
     ClientSession& leaves = idle == nullptr ? client : *idle;
     const std::string why =
@@ -121,9 +125,13 @@ void Gateway::make_room_for(ClientSession& client) {
 }
 
 bool Gateway::is_busy(const ClientSession& client) const {
-    return flights_.num_of(client) > 0 || resumables_.is_for(client) ||
-           drain_.is_awaited_by(client) || change_watch_.is_for(client) || tracer_.is_for(client) ||
-           long_prompts_.is_for(client);
+    return flights_.num_of(client) > 0 || is_awaited_by(client);
+}
+
+// Something that is no flight.
+bool Gateway::is_awaited_by(const ClientSession& client) const {
+    return resumables_.is_for(client) || drain_.is_awaited_by(client) ||
+           change_watch_.is_for(client) || tracer_.is_for(client) || long_prompts_.is_for(client);
 }
 
 void Gateway::on_request(ClientSession& client, const client::Request& request) {

@@ -153,6 +153,7 @@ class Gateway final : public SessionHost, public AttentionListener {
                           const client::GetContext& asked);
     void make_room_for(ClientSession& client);
     bool is_busy(const ClientSession& client) const;
+    bool is_awaited_by(const ClientSession& client) const;
     void settle();
 
     const Config& config_;

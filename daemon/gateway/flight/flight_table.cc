@@ -59,6 +59,13 @@ size_t FlightTable::num_of(const ClientSession& client) const {
         }));
 }
 
+std::unordered_set<const ClientSession*> FlightTable::clients() const {
+    std::unordered_set<const ClientSession*> clients;
+    for (const auto& [id, flight] : flights_) clients.insert(flight.client);
+    clients.erase(nullptr);
+    return clients;
+}
+
 size_t FlightTable::num_detached_of(const std::string& account) const {
     return static_cast<size_t>(
         std::count_if(flights_.begin(), flights_.end(), [&](const auto& entry) {

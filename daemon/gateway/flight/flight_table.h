@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "daemon/gateway/request/request.h"
@@ -73,6 +74,8 @@ class FlightTable {
     // Those of a client, ascending.
     std::vector<Id> ids_of(const ClientSession& client) const;
     size_t num_of(const ClientSession& client) const;
+    // All clients.
+    std::unordered_set<const ClientSession*> clients() const;
     // Those of an account that no connection has.
     size_t num_detached_of(const std::string& account) const;
     std::optional<Id> find(const ClientSession& client, uint64_t request_id) const;
