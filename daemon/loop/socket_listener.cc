@@ -54,6 +54,12 @@ std::optional<std::string> refusal_of(const Result<PeerCredentials>& peer, uint3
         "pid {} is of uid {}; only uid {} is served", peer.value().pid, peer.value().uid, own_uid);
 }
 
+SocketFile SocketFile::at(const std::string& path) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino};
+}
+
 Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
                                                                const std::string& path,
                                                                OnConnection on_connection) {
@@ -96,6 +102,7 @@ SocketListener::SocketListener(EventLoop& loop,
                                std::string path,
                                OnConnection on_connection)
     : path_(std::move(path)),
+      file_(SocketFile::at(path_)),
       acceptor_(loop,
                 std::move(fd),
                 path_,
@@ -110,7 +117,10 @@ SocketListener::SocketListener(EventLoop& loop,
                 }) {}
 
 SocketListener::~SocketListener() {
-    if (removes_file_) ::unlink(path_.c_str());
+    // Whoever removed it may have put its own there.
+    if (removes_file_ && file_.inode != 0 && SocketFile::at(path_) == file_) {
+        ::unlink(path_.c_str());
+    }
 }
 
 }  // namespace afd::daemon

@@ -4,6 +4,7 @@
 // SocketListener: a listening Unix stream socket, mode 0600, that hands over every connection of
 // this user. Serves afdd's two sockets. Its directory must be private (proto/socket_path.h).
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,6 +27,15 @@ Result<PeerCredentials> peer_credentials(int socket);
 // Why this peer is not served, or nothing: only processes of the user `own_uid` are.
 std::optional<std::string> refusal_of(const Result<PeerCredentials>& peer, uint32_t own_uid);
 
+// Which file a path leads to.
+struct SocketFile {
+    uint64_t device = 0;
+    uint64_t inode = 0;  // 0: there is none.
+
+    static SocketFile at(const std::string& path);
+    bool operator==(const SocketFile&) const = default;
+};
+
 class SocketListener {
   public:
     using OnConnection = std::function<void(UniqueFd socket, PeerCredentials peer)>;
@@ -41,7 +51,7 @@ class SocketListener {
                                                      const std::string& path,
                                                      UniqueFd listening,
                                                      OnConnection on_connection);
-    // Removes the socket file, unless it is left to another process.
+    // Removes the socket file, unless it is left to another process, or another one is there.
     ~SocketListener();
 
     SocketListener(const SocketListener&) = delete;
@@ -57,6 +67,7 @@ class SocketListener {
     SocketListener(EventLoop& loop, UniqueFd fd, std::string path, OnConnection on_connection);
 
     const std::string path_;
+    const SocketFile file_;  // As it was at the start.
     bool removes_file_ = true;
     Acceptor acceptor_;
 };

@@ -53,5 +53,23 @@ TEST(SocketListener, ASocketThatNobodyServesIsReplaced) {
     EXPECT_TRUE(listener.ok()) << listener.error().message;
 }
 
+// Goal: the end of one afdd does not cut another off from its clients. Method: somebody removes the
+// file of the first, and a second one listens at the same path. Oracle: whose file is there.
+TEST(SocketListener, TheFileOfAnotherIsNotRemoved) {
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path("a.sock");
+    EventLoop loop;
+    const auto listen = [&] {
+        return SocketListener::listen(loop, path, [](UniqueFd, PeerCredentials) {}).value();
+    };
+    auto first = listen();
+    std::filesystem::remove(path);
+    auto second = listen();
+    first.reset();
+    EXPECT_TRUE(std::filesystem::is_socket(path));
+    second.reset();
+    EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 }  // namespace
 }  // namespace afd::daemon
