@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "daemon/config/address_kind.h"
+#include "daemon/config/comma_list.h"
 #include "daemon/config/port_range.h"
 #include "daemon/options/choice_member.h"
 #include "daemon/options/option_topics.h"
@@ -14,6 +19,22 @@ namespace {
 Result<> check_ucx_text(const std::string& value) {
     if (model::is_valid_utf8(value)) return {};
     return Error{Code::kInvalidArgument, "must be UTF-8"};
+}
+
+// With UCX's own shared memory alone nobody hears that a peer is gone, and no path of UCX ever
+// ends.
+Result<> check_ucx_transports(const std::string& value) {
+    AFD_TRY(check_ucx_text(value));
+    constexpr std::array<std::string_view, 10> kSilent = {
+        "", "self", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"};
+    const bool is_silent =
+        std::ranges::all_of(comma_list(value), [&](const std::string& transport) {
+            return std::ranges::find(kSilent, transport) != kSilent.end();
+        });
+    if (!is_silent) return {};
+    return Error{Code::kInvalidArgument,
+                 "must have a transport that tells when a peer is gone, as 'tcp' or 'rc' does; "
+                 "neighbours have memory of their own with ucx_neighbours = memory"};
 }
 
 Result<> check_ucx_host(const std::string& value) {
@@ -51,7 +72,7 @@ std::vector<ConfigOption> transport_options() {
          .default_text = "tcp",
          .unit = "",
          .description = "transport = ucx: which transports UCX may use, commas between (UCX_TLS)",
-         .check = check_ucx_text},
+         .check = check_ucx_transports},
         {.name = "ucx_devices",
          .member = &C::ucx_devices,
          .default_text = kUcxAuto,

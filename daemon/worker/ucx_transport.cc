@@ -30,9 +30,6 @@ schedule::UcxConfig ucx_config(const control::Ucx& wanted) {
     config.last_port = static_cast<uint16_t>(wanted.last_port());
     config.near_by_memory = wanted.near_by_memory();
     config.end_stuck = end_of_stuck_ucx;
-    // Over shared memory alone nobody hears that a peer is gone.
-    config.tells_failures = wanted.transports().find("tcp") != std::string::npos ||
-                            wanted.transports().find("rc") != std::string::npos;
     return config;
 }
 

@@ -379,6 +379,24 @@ TEST(Config, DescriptionReadBackGivesTheSameConfiguration) {
     }
 }
 
+// Goal: no path to a peer that is gone stays for ever. Oracle: what each list has besides UCX's own
+// shared memory, which does not tell.
+TEST(Config, UcxHasATransportThatTellsWhenAPeerIsGone) {
+    const auto with_transports = [&](const char* transports) {
+        ConfigSources sources = with_model();
+        sources.flags["ucx_transports"] = transports;
+        return sources;
+    };
+    for (const char* silent : {"sm", "sm,self", "posix,sysv,cma", ""}) {
+        EXPECT_THAT(error_of(with_transports(silent)),
+                    HasSubstr("must have a transport that tells when a peer is gone"))
+            << silent;
+    }
+    for (const char* telling : {"tcp", "tcp,sm,self", "rc_x", "self,ud", "all", "^sm"}) {
+        EXPECT_TRUE(resolve_config(with_transports(telling)).ok()) << telling;
+    }
+}
+
 // Goal: what cannot be said to a worker is refused at the start, with the name of the option, and
 // does not end in a Welcome that nobody can read.
 TEST(Config, TextsThatWorkersAreToldMustBeUtf8) {
