@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/supervisor/visitors.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "daemon/program/logging.h"
 
 namespace afd::daemon {
@@ -19,8 +22,7 @@ struct Visitors::Visitor {
               std::make_unique<FdWatcher>(visitors.loop_,
                                           channel.fd(),
                                           [&visitors, this](int) { visitors.on_readable(*this); })),
-          deadline(visitors.loop_,
-                   [&visitors, this] { visitors.dismiss(*this, "no Hello came in time"); }) {
+          deadline(visitors.loop_, [&visitors, this] { visitors.on_deadline(*this); }) {
         watcher->watch(UV_READABLE);
         deadline.start(kHelloTimeoutMs);
     }
@@ -31,11 +33,13 @@ struct Visitors::Visitor {
     Timer deadline;
 };
 
-Visitors::Visitors(EventLoop& loop, Admit admit) : loop_(loop), admit_(std::move(admit)) {}
+Visitors::Visitors(EventLoop& loop, Admit admit, IsOwn is_own)
+    : loop_(loop), admit_(std::move(admit)), is_own_(std::move(is_own)) {}
 
 Visitors::~Visitors() = default;
 
 void Visitors::add(UniqueFd socket, PeerCredentials peer) {
+    if (visitors_.size() >= num_max_ && is_own_(peer.pid)) make_room();
     if (visitors_.size() < num_max_) {
         visitors_.push_back(std::make_unique<Visitor>(*this, std::move(socket), peer.pid));
         return;
@@ -43,7 +47,20 @@ void Visitors::add(UniqueFd socket, PeerCredentials peer) {
     warn_of_refused(peer.pid, fmt::format("{} others have not said Hello", visitors_.size()));
 }
 
-void Visitors::on_readable(Visitor& visitor) {
+// Else strangers that come again and again would keep all workers away.
+void Visitors::make_room() {
+    const auto oldest = std::ranges::find_if(
+        visitors_, [this](const auto& visitor) { return !is_own_(visitor->pid); });
+    if (oldest != visitors_.end()) dismiss(**oldest, "a worker of afdd needs its place");
+}
+
+void Visitors::on_deadline(Visitor& visitor) {
+    // What came in time may not have been read, if afdd was stopped.
+    if (!on_readable(visitor)) dismiss(visitor, "no Hello came in time");
+}
+
+// Returns whether the visitor is gone.
+bool Visitors::on_readable(Visitor& visitor) {
     const Result<bool> served = serve(visitor);
     if (!served.ok()) {
         control::SupervisorMessage answer;
@@ -53,9 +70,10 @@ void Visitors::on_readable(Visitor& visitor) {
         // One attempt: a visitor that does not read gets no answer.
         static_cast<void>(visitor.channel.flush().ok());
         dismiss(visitor, served.error().message);
-    } else if (served.value()) {
-        dismiss(visitor, "");
+        return true;
     }
+    if (served.value()) dismiss(visitor, "");
+    return served.value();
 }
 
 // Returns whether the visitor has become a worker.

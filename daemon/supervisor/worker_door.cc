@@ -9,9 +9,12 @@
 namespace afd::daemon {
 
 WorkerDoor::WorkerDoor(EventLoop& loop)
-    : visitors_(loop, [this](ControlChannel& channel, const control::Hello& hello, int pid) {
-          return admit(channel, hello, pid);
-      }) {}
+    : visitors_(
+          loop,
+          [this](ControlChannel& channel, const control::Hello& hello, int pid) {
+              return admit(channel, hello, pid);
+          },
+          [this](int pid) { return host_of(pid) != nullptr; }) {}
 
 Result<std::unique_ptr<WorkerDoor>> WorkerDoor::open(EventLoop& loop, const std::string& path) {
     std::unique_ptr<WorkerDoor> door(new WorkerDoor(loop));
@@ -45,10 +48,15 @@ Result<> WorkerDoor::admit(ControlChannel& channel, const control::Hello& hello,
             "the worker speaks control protocol {}, afdd {}: they are from different builds",
             with(hello.version(), kControlVersion));
     }
+    WorkerHost* const host = host_of(pid);
+    // A stranger hears from the first why it gets no slot.
+    return (host == nullptr ? hosts_.front() : host)->give_slot(channel, hello, pid);
+}
+
+WorkerHost* WorkerDoor::host_of(int pid) const {
     const auto host = std::find_if(
         hosts_.begin(), hosts_.end(), [pid](const auto* one) { return one->has_process(pid); });
-    // A stranger hears from the first why it gets no slot.
-    return (host == hosts_.end() ? hosts_.front() : *host)->give_slot(channel, hello, pid);
+    return host == hosts_.end() ? nullptr : *host;
 }
 
 }  // namespace afd::daemon

@@ -47,6 +47,8 @@ class WorkerDoor {
   private:
     explicit WorkerDoor(EventLoop& loop);
     Result<> admit(ControlChannel& channel, const control::Hello& hello, int pid) const;
+    // Null: none has this process.
+    WorkerHost* host_of(int pid) const;
     void limit_visitors();
 
     std::vector<WorkerHost*> hosts_;  // The first has been here for the longest.

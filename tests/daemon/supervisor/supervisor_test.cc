@@ -3,8 +3,13 @@
 // The supervisor with processes that it starts itself.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
 
+#include "daemon/supervisor/visitors.h"
 #include "tests/daemon/attention/fake_token.h"
 #include "tests/daemon/gateway/test_client.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
@@ -140,6 +145,33 @@ TEST_F(SupervisorTest, RefusedVisitorsAreALineNowAndThen) {
     set_log_level("off");
     EXPECT_THAT(lines, HasSubstr("refused a worker connection of pid "));
     EXPECT_LT(num_lines_with("refused a worker connection", lines), kVisitors);
+}
+
+// Goal: strangers that fill the control socket keep no worker of afdd away. Method: as many as are
+// taken, and a worker that dies. Oracle: its successor is ready at the first attempt, long before
+// the strangers' time is over.
+TEST_F(SupervisorTest, StrangersGiveWayToAWorker) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const size_t num_max = Visitors::num_max(config_.attention_workers + config_.ffn_workers);
+    std::vector<UniqueFd> strangers;
+    for (size_t i = 0; i < num_max; ++i) strangers.push_back(connect());
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    ASSERT_TRUE(wait_for_state("ffn", 0, "ready"));
+    EXPECT_EQ(worker("ffn", 0).num_restarts(), 1U);
+}
+
+// Goal: a Hello that came in time is read, however late afdd comes to it. Method: the loop stands
+// still for longer than a visitor has, as if afdd had been stopped. Oracle: the answer.
+TEST_F(SupervisorTest, AHelloThatWaitedForAfddIsHeard) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    ControlChannel stranger(connect());
+    EXPECT_FALSE(run_for(loop_, 200, [] { return false; }));
+    say_hello_as_stranger(stranger, control::FFN);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    EXPECT_THAT(answer_on(stranger).refused().message(), HasSubstr("belongs to pid"));
 }
 
 // Goal: who waits for a dead worker sees what that did last; afdd knows better, and says so, also
