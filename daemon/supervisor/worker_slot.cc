@@ -4,6 +4,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/worker_name.h"
 #include "daemon/program/logging.h"
+#include "model/unicode/utf8.h"
 #include "proto/failure.h"
 #include "schedule/layout/execution_log.h"
 
@@ -13,6 +14,13 @@ namespace {
 
 constexpr uint64_t kWaitLogMs = 5000;
 constexpr uint64_t kEndTimeoutMs = 3000;
+
+// Of what a worker says of itself: it is shown in a line of the log, and in every status.
+constexpr size_t kTextBytesMax = 1024;
+
+void shorten(std::string& text) {
+    text.resize(model::start_of(text, kTextBytesMax).size());
+}
 
 // Failures that the next process would meet again.
 bool is_permanent_code(uint32_t code) {
@@ -204,6 +212,7 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();
+            shorten(*fatal_->mutable_message());
             return;
         case control::WorkerMessage::kHello:
         case control::WorkerMessage::BODY_NOT_SET:
@@ -220,6 +229,8 @@ void WorkerSlot::on_links(const control::Links& links) {
 void WorkerSlot::on_wait(const control::WaitReport& report) {
     const bool is_news = report.text().empty() == waits();
     wait_ = report;
+    shorten(*wait_.mutable_text());
+    shorten(*wait_.mutable_peer());
     if (is_news) listener_.on_worker_wait(*this);
     if (!waits()) return;
     const auto num_unsaid = wait_lines_.take(loop_.now_ms());

@@ -78,7 +78,8 @@ ALLOWED_INCLUDES = {
                         "daemon/worker",
     "daemon/ffn": "proto schedule ops model daemon/program daemon/metrics daemon/config "
                   "daemon/worker",
-    "daemon/supervisor": "proto schedule daemon/program daemon/loop daemon/config daemon/worker",
+    "daemon/supervisor": "proto schedule model/unicode daemon/program daemon/loop daemon/config "
+                         "daemon/worker",
     "daemon/tcp": "proto daemon/loop daemon/config",
     "daemon/slurm": "proto daemon/config daemon/tcp",
     "daemon/cluster": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "

@@ -17,6 +17,7 @@
 //                       answer, and report it as a wait
 //   AFD_FAKE_CORES      report the cores of the Welcome as a wait
 //   AFD_FAKE_NONSENSE   attention: be ready, and then send what is no frame
+//   AFD_FAKE_LONG_WAIT  attention: be ready, and report a wait whose texts have so many bytes
 //   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
 
 #include <poll.h>
@@ -211,16 +212,37 @@ int flood(const WorkerControl::Options& options) {
     return 0;
 }
 
-// Is ready, sends what is no frame, and waits for its end.
-int talk_nonsense(const WorkerControl::Options& options) {
-    ControlChannel channel(connect_to_afdd(options.control_socket).value());
+// Queues that it is ready; false: afdd does not want it.
+bool get_ready(ControlChannel& channel, const WorkerControl::Options& options) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    const auto welcome = say_hello(channel, options.role, options.index, deadline);
-    if (!welcome.ok()) return 1;
+    if (!say_hello(channel, options.role, options.index, deadline).ok()) return false;
     control::WorkerMessage message;
     message.mutable_ready()->set_kv_tokens(4096);
     channel.queue(message);
-    if (!channel.flush().ok()) return 1;
+    return true;
+}
+
+// Is ready, reports a wait of so many bytes, and waits for its end.
+int report_long_wait(const WorkerControl::Options& options) {
+    ControlChannel channel(connect_to_afdd(options.control_socket).value());
+    if (!get_ready(channel, options)) return 1;
+    const auto num_bytes = static_cast<size_t>(number_from("AFD_FAKE_LONG_WAIT"));
+    control::WorkerMessage message;
+    message.mutable_wait()->set_text(std::string(num_bytes, 't'));
+    message.mutable_wait()->set_peer(std::string(num_bytes, 'p'));
+    channel.queue(message);
+    do {
+        pollfd entry{channel.fd(), POLLOUT, 0};
+        ::poll(&entry, 1, -1);
+        if (!channel.flush().ok()) return 1;
+    } while (channel.wants_write());
+    for (;;) ::pause();
+}
+
+// Is ready, sends what is no frame, and waits for its end.
+int talk_nonsense(const WorkerControl::Options& options) {
+    ControlChannel channel(connect_to_afdd(options.control_socket).value());
+    if (!get_ready(channel, options) || !channel.flush().ok()) return 1;
     const std::string nonsense(64, '\xff');
     if (::send(channel.fd(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL) < 0) return 1;
     for (;;) ::pause();
@@ -260,6 +282,9 @@ int run(int argc, char** argv) {
     connect.control_socket = options->control_socket;
     if (connect.role == control::FFN && std::getenv("AFD_FAKE_FLOOD") != nullptr) {
         return flood(connect);
+    }
+    if (connect.role == control::ATTENTION && std::getenv("AFD_FAKE_LONG_WAIT") != nullptr) {
+        return report_long_wait(connect);
     }
     if (connect.role == control::ATTENTION && std::getenv("AFD_FAKE_NONSENSE") != nullptr) {
         return talk_nonsense(connect);

@@ -174,6 +174,28 @@ TEST_F(SupervisorTest, AHelloThatWaitedForAfddIsHeard) {
     EXPECT_THAT(answer_on(stranger).refused().message(), HasSubstr("belongs to pid"));
 }
 
+// Goal: what a worker says costs afdd and its clients no more than a line. Oracle: the lengths of
+// what was said, and of what is shown.
+TEST_F(SupervisorTest, LongTextsOfAWorkerAreShortened) {
+    config_.attention_workers = 1;
+    const ScopedVariable wait("AFD_FAKE_LONG_WAIT", "1000000");
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return !waits().empty(); }));
+    const std::string line = waits().front();
+    EXPECT_THAT(line, testing::StartsWith("attention worker 0: ttt"));
+    EXPECT_THAT(line, HasSubstr("t; ppp"));
+    EXPECT_LT(line.size(), 3000U);
+}
+
+TEST_F(SupervisorTest, TheLastWordOfAWorkerIsShortened) {
+    const std::string why(100'000, 'w');
+    const ScopedVariable fail("AFD_FAKE_FAIL", why.c_str());
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return !program_.given_up.empty(); }));
+    EXPECT_THAT(program_.given_up, HasSubstr("exited with status 1: www"));
+    EXPECT_LT(program_.given_up.size(), 2000U);
+}
+
 // Goal: who waits for a dead worker sees what that did last; afdd knows better, and says so, also
 // when it changes. Method: the rank dies, is halted, and is to run again. Oracle: the wait's line.
 TEST_F(SupervisorTest, AWaitForADeadWorkerSaysThatItIsDead) {
