@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/tokenizer/stream_decoder.h"
 
+#include <algorithm>
+
 #include "model/unicode/utf8.h"
 
 namespace afd::model {
@@ -10,6 +12,17 @@ std::string Tokenizer::decode(std::span<const uint32_t> ids, bool keeps_special)
     std::string text;
     for (const uint32_t id : ids) text += decoder.append(id);
     return text + decoder.finish();
+}
+
+void StreamDecoder::follow(std::span<const uint32_t> ids) {
+    const auto is_text = [this](uint32_t id) {
+        return tokenizer_->piece(id).kind != TokenPiece::Kind::kNothing ||
+               (keeps_special_ && !tokenizer_->special_text(id).empty());
+    };
+    // From the end: the last tokens of a prompt are text nearly always.
+    if (!std::any_of(ids.rbegin(), ids.rend(), is_text)) return;
+    is_first_ = false;
+    num_to_strip_ = 0;
 }
 
 std::string StreamDecoder::append(uint32_t id) {
@@ -36,11 +49,14 @@ std::string StreamDecoder::finish() {
     return is_unfinished ? std::string(kReplacementCharacter) : std::string();
 }
 
-// It is no part of a character: what was held back before it ends there.
+// It is no part of a character: what was held back before it ends there. Behind it no blank is at
+// the start of the text.
 std::string StreamDecoder::special(const std::string& text) {
     if (text.empty()) return {};
+    const std::string before = finish();
     is_first_ = false;
-    return finish() + text;
+    num_to_strip_ = 0;
+    return before + text;
 }
 
 std::string StreamDecoder::take_whole_characters() {

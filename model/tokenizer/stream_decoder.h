@@ -7,9 +7,11 @@
 //   in a vocabulary of bytes, one for each maximal part of a valid sequence (Unicode 3.9), at once;
 //   in one of characters, where tokens that are bytes follow each other, one for each of them
 //   unless all of them together are characters; that is known when another token follows.
-// What append() and finish() return, joined, is decode() of the ids.
+// What append() and finish() return, joined, is decode() of the ids; behind other tokens
+// (follow()) it is what they add to the text of those.
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "model/tokenizer/tokenizer.h"
@@ -23,6 +25,11 @@ class StreamDecoder {
         : tokenizer_(&tokenizer),
           keeps_special_(keeps_special),
           num_to_strip_(tokenizer.decoder().strip().count) {}
+
+    // The text goes on with that of `ids`: if they have any, a blank in front of it is not at the
+    // start of a text, and stays. A character that they leave unfinished stays so.
+    // REQUIRES: no append() yet.
+    void follow(std::span<const uint32_t> ids);
 
     // The new text after token `id`; often empty inside a character.
     std::string append(uint32_t id);

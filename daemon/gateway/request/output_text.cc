@@ -36,11 +36,15 @@ Result<> OutputText::check(const client::Generate& generate, const model::Tokeni
     return {};
 }
 
-OutputText::OutputText(const client::Generate& generate, const model::Tokenizer* tokenizer)
+OutputText::OutputText(const client::Generate& generate,
+                       std::span<const uint32_t> prompt,
+                       const model::Tokenizer* tokenizer)
     : stops_({generate.stop().begin(), generate.stop().end()},
              generate.include_stop_str_in_output()),
       num_unsearched_(generate.min_tokens()) {
-    if (tokenizer != nullptr) decoder_.emplace(*tokenizer, generate.keep_special_tokens());
+    if (tokenizer == nullptr) return;
+    decoder_.emplace(*tokenizer, generate.keep_special_tokens());
+    if (!generate.begins_text()) decoder_->follow(prompt);
 }
 
 std::string OutputText::append(uint32_t token, uint32_t num_tokens) {

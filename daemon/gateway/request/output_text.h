@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "model/tokenizer/stop_strings.h"
@@ -21,8 +22,11 @@ class OutputText {
     // What is wrong with the stop strings of a request. Errors: kInvalidArgument.
     static Result<> check(const client::Generate& generate, const model::Tokenizer* tokenizer);
 
-    // Null `tokenizer`: there is no text. REQUIRES: check().ok().
-    OutputText(const client::Generate& generate, const model::Tokenizer* tokenizer);
+    // `prompt`: what the tokens come behind. Null `tokenizer`: there is no text.
+    // REQUIRES: check().ok().
+    OutputText(const client::Generate& generate,
+               std::span<const uint32_t> prompt,
+               const model::Tokenizer* tokenizer);
 
     // The new text after output token number `num_tokens`, from 1. The text of the first
     // min_tokens is not searched.

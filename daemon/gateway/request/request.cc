@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/gateway/request/prompt.h"
 #include "model/grammar/response_program.h"
@@ -66,8 +67,12 @@ Result<> check_numbers(const client::Generate& generate) {
 
 }  // namespace
 
-Request::Request(const client::Generate& generate, const model::Tokenizer* tokenizer)
-    : text_(generate, tokenizer),
+Request::Request(const client::Generate& generate,
+                 std::vector<uint32_t> prompt,
+                 const model::Tokenizer* tokenizer)
+    : text_(generate, prompt, tokenizer),
+      tokens_(std::move(prompt)),
+      num_prompt_tokens_(static_cast<uint32_t>(tokens_.size())),
       min_tokens_(generate.min_tokens()),
       sampling_(generate.sampling()),
       wished_stop_ids_(generate.stop_token_ids().begin(), generate.stop_token_ids().end()),
@@ -89,9 +94,7 @@ Result<std::unique_ptr<Request>> Request::create(const client::Generate& generat
     // It fits, so the sum does not wrap.
     const uint64_t total =
         generate.max_tokens() == 0 ? limit.tokens : prompt.size() + generate.max_tokens();
-    std::unique_ptr<Request> request(new Request(generate, model.tokenizer));
-    request->num_prompt_tokens_ = static_cast<uint32_t>(prompt.size());
-    request->tokens_ = std::move(prompt);
+    std::unique_ptr<Request> request(new Request(generate, std::move(prompt), model.tokenizer));
     request->max_total_tokens_ = static_cast<uint32_t>(total);
     request->vocab_size_ = model.vocab_size;
     if (!request->sampling_.has_seed()) request->sampling_.set_seed(drawn_seed);

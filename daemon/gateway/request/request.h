@@ -66,7 +66,9 @@ class Request {
     void describe_end(client::Finished& finished) const;
 
   private:
-    Request(const client::Generate& generate, const model::Tokenizer* tokenizer);
+    Request(const client::Generate& generate,
+            std::vector<uint32_t> prompt,
+            const model::Tokenizer* tokenizer);
     // Whether a worker sent as many of the most likely tokens as it was asked for in each of so
     // many places.
     Result<> check_top(int num_ids, int num_logprobs, int num_places) const;

@@ -113,6 +113,7 @@ void GenerationAnswer::on_response(size_t choice,
             accepted.num_prompt_tokens = response.accepted().num_prompt_tokens();
             const auto& ids = response.accepted().prompt_ids();
             accepted.prompt_ids.assign(ids.begin(), ids.end());
+            if (accepted.decoder) accepted.decoder->follow(accepted.prompt_ids);
             return;
         }
         case client::Response::kChunk:

@@ -248,6 +248,7 @@ void read_chat_form(FieldReader& fields, GenerationCall& call, client::Generate&
     base.set_top_logprobs(call.top_logprobs);
     base.set_return_logprobs(call.has_logprobs);
     base.set_return_token_ids(call.return_token_ids || call.has_logprobs);
+    base.set_begins_text(true);
     // The newer name wins; without either the answer may take the rest of the context.
     const auto max_tokens = fields.integer("max_tokens", 1, kTokensMax);
     const auto completion = fields.integer("max_completion_tokens", 1, kTokensMax);

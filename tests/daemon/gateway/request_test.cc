@@ -8,6 +8,7 @@
 
 #include "daemon/gateway/request/prompt.h"
 #include "tests/daemon/gateway/byte_tokenizer.h"
+#include "tests/model/tokenizer/small_tokenizer.h"
 
 namespace afd::daemon {
 namespace {
@@ -350,6 +351,27 @@ TEST_F(RequestTest, SpecialTokensAreTextIfTheyAreAskedFor) {
     EXPECT_EQ(token(*request, 0xC3).text(), "");
     EXPECT_EQ(token(*request, kEndOfText).text(), "\ufffd<|end|>");
     EXPECT_EQ(token(*request, 'x').text(), "x");
+}
+
+// Goal: the first word of a text that goes on with the prompt keeps the blank in front of it; that
+// of an answer, and of a text that only a BOS is before, has none. Oracle: the two texts, side by
+// side, are what a person would write.
+TEST_F(RequestTest, ATextGoesOnWithThePromptOrBegins) {
+    constexpr uint32_t kBegin = 0;
+    constexpr uint32_t kWord = 260;
+    model::Tokenizer words = model::parsed(model::character_json({"▁", "a", "▁a"}));
+    model_.tokenizer = &words;
+    model_.vocab_size = words.size();
+    const auto text = [&](const std::vector<uint32_t>& prompt) {
+        wish_.mutable_token_ids()->mutable_ids()->Assign(prompt.begin(), prompt.end());
+        const auto request = create();
+        std::string said = token(*request, kWord).text();
+        return said += token(*request, kWord).text();
+    };
+    EXPECT_EQ(text({kBegin, kWord}), " a a");
+    EXPECT_EQ(text({kBegin}), "a a");
+    wish_.set_begins_text(true);
+    EXPECT_EQ(text({kBegin, kWord}), "a a");
 }
 
 TEST_F(RequestTest, RefusalsOfEndsNameTheFieldAndTheLimit) {

@@ -92,6 +92,11 @@ TEST_F(ChatCallTest, MessagesBeyondTheContextAreRefusedBeforeTheyAreEncoded) {
                                       "model; send fewer or shorter messages"));
 }
 
+TEST_F(ChatCallTest, AnAnswerIsATextOfItsOwn) {
+    use_chatml();
+    EXPECT_TRUE(read("").wish(0).begins_text());
+}
+
 // Goal: a format leaves a model its thoughts, unless it is asked for none.
 TEST_F(ChatCallTest, AFormatLeavesRoomForThoughts) {
     use_chatml();

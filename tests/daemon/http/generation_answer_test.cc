@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/daemon/http/generation_answer_fixture.h"
+#include "tests/model/tokenizer/small_tokenizer.h"
 
 namespace afd::daemon {
 namespace {
@@ -157,6 +158,23 @@ TEST_F(GenerationAnswerTest, OffsetsOfAnEchoWithSpecialTokens) {
             is_literal ? json({0, 0, 1, 8, 9, 9, 10, 17}) : json({0, 0, 1, 1, 2, 2, 3, 10});
         EXPECT_EQ(choice["logprobs"]["text_offset"], expected);
     }
+}
+
+// Goal: an offset counts the blank in front of the first word where the text has it. Oracle: the
+// tokens' texts in the text of the choice.
+TEST_F(GenerationAnswerTest, OffsetsOfATextThatGoesOnWithItsPrompt) {
+    model::Tokenizer words = model::parsed(model::character_json({"▁", "a", "▁a"}));
+    model_.tokenizer = &words;
+    const auto offsets = [&](const std::vector<uint32_t>& prompt_ids, const std::string& first) {
+        GenerationAnswer whole = answer({.has_logprobs = true});
+        say(whole, accepted(prompt_ids));
+        say(whole, token(first, 260, -1));
+        say(whole, token(" a", 260, -1));
+        say(whole, finished(client::LENGTH));
+        return json::parse(whole.body())["choices"][0]["logprobs"]["text_offset"];
+    };
+    EXPECT_EQ(offsets({0, 259}, " a"), json({0, 2}));
+    EXPECT_EQ(offsets({0}, "a"), json({0, 1}));
 }
 
 TEST_F(GenerationAnswerTest, ReturnsTokenIdsWhereTheyBelong) {

@@ -123,6 +123,7 @@ TEST_F(GenerationCallTest, FillsEveryField) {
     EXPECT_TRUE(wish.ignore_eos());
     EXPECT_TRUE(wish.include_stop_str_in_output());
     EXPECT_TRUE(wish.keep_special_tokens());
+    EXPECT_FALSE(wish.begins_text()) << "a completion goes on with its prompt";
     EXPECT_TRUE(wish.return_logprobs());
     EXPECT_TRUE(wish.return_token_ids());
     EXPECT_TRUE(call.is_stream && call.include_usage && call.continuous_usage);

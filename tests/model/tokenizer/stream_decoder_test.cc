@@ -47,6 +47,53 @@ TEST(StreamDecoder, JudgesAGroupOfByteTokensAsAWhole) {
     EXPECT_EQ(decoder.finish(), "A");
 }
 
+// Goal: a kept special token begins the text, so a blank behind it is inside. Method: decoders that
+// take a blank away, each in its way. Oracle: Fuse joins <|end|> and a blank to one text, of which
+// Strip finds no blank at the start; Metaspace treats the first token otherwise, and no other.
+TEST(StreamDecoder, KeepsABlankBehindAKeptSpecialToken) {
+    nlohmann::json strips = character_json({"▁", "a", "▁a"});
+    nlohmann::json drops = strips;
+    drops["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+    for (const nlohmann::json& file : {strips, drops}) {
+        const Tokenizer tokenizer = parsed(file);
+        EXPECT_EQ(tokenizer.decode(std::vector<uint32_t>{1, 260}, true), "<|end|> a");
+        EXPECT_EQ(tokenizer.decode(std::vector<uint32_t>{260, 1, 260}, true), "a<|end|> a");
+        EXPECT_EQ(tokenizer.decode(std::vector<uint32_t>{1, 260}, false), "a");
+    }
+    // A byte in front of it still is at the start.
+    const std::vector<uint32_t> ids = {2 + 0x20, 1, 260};
+    EXPECT_EQ(parsed(strips).decode(ids, true), "<|end|> a");
+}
+
+// Goal: what follows a prompt is what it adds to the prompt's text. Oracle: decode() of both, which
+// knows of no prompt.
+TEST(StreamDecoder, GoesOnWithTheTextOfAPrompt) {
+    nlohmann::json strips = character_json({"▁", "a", "▁a"});
+    nlohmann::json drops = strips;
+    drops["decoder"] = {{"type", "Metaspace"}, {"replacement", "▁"}};
+    const std::vector<std::vector<uint32_t>> prompts = {
+        {}, {0}, {0, 1}, {260}, {0, 260}, {260, 0}, {0, 259, 259}, {258}, {9999}};
+    for (const nlohmann::json& file : {strips, drops, tokenizer_json()}) {
+        const Tokenizer tokenizer = parsed(file);
+        for (const bool keeps_special : {false, true}) {
+            for (std::vector<uint32_t> ids : prompts) {
+                const std::string before = tokenizer.decode(ids, keeps_special);
+                StreamDecoder decoder(tokenizer, keeps_special);
+                decoder.follow(ids);
+                std::string said = before;
+                for (const uint32_t id : {260U, 260U}) said += decoder.append(id);
+                said += decoder.finish();
+                ids.insert(ids.end(), {260, 260});
+                EXPECT_EQ(said, tokenizer.decode(ids, keeps_special));
+            }
+        }
+    }
+    const Tokenizer tokenizer = parsed(strips);
+    StreamDecoder decoder(tokenizer);
+    decoder.follow(std::vector<uint32_t>{0, 260, 1});
+    EXPECT_EQ(decoder.append(260), " a");
+}
+
 TEST(StreamDecoder, ReplacesMaximalPartsOfInvalidSequences) {
     // The example of the Unicode standard, section 3.9.
     const std::string bytes = "\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64";
