@@ -30,7 +30,7 @@ void StopStrings::advance(Pattern& pattern, char byte) {
     if (pattern.string[num_matched] == byte) ++num_matched;
 }
 
-std::string StopStrings::append(std::string_view text) {
+std::string StopStrings::take(std::string_view text, bool may_match) {
     std::string certain;
     if (match_) return certain;
     for (const char byte : text) {
@@ -38,9 +38,10 @@ std::string StopStrings::append(std::string_view text) {
         size_t num_held = 0;
         for (Pattern& pattern : patterns_) {
             advance(pattern, byte);
-            num_held = std::max(num_held, pattern.num_matched);
             const bool is_complete = pattern.num_matched == pattern.string.size();
-            if (is_complete && (!match_ || pattern.string.size() > match_->size())) {
+            if (is_complete && !may_match) pattern.num_matched = pattern.fallback.back();
+            num_held = std::max(num_held, pattern.num_matched);
+            if (is_complete && may_match && (!match_ || pattern.string.size() > match_->size())) {
                 match_ = pattern.string;
             }
         }

@@ -24,7 +24,10 @@ class StopStrings {
     StopStrings(std::vector<std::string> strings, bool keeps_match);
 
     // What of the text so far is certain and was not returned yet. After a match: nothing more.
-    std::string append(std::string_view text);
+    std::string append(std::string_view text) { return take(text, true); }
+    // The same of a text in which none may be complete; one that begins in it may be complete
+    // behind it.
+    std::string append_unended(std::string_view text) { return take(text, false); }
 
     // The end of the text: what was held back.
     std::string finish();
@@ -40,6 +43,7 @@ class StopStrings {
     };
 
     static void advance(Pattern& pattern, char byte);
+    std::string take(std::string_view text, bool may_match);
 
     std::vector<Pattern> patterns_;
     const bool keeps_match_;

@@ -41,7 +41,7 @@ OutputText::OutputText(const client::Generate& generate,
                        const model::Tokenizer* tokenizer)
     : stops_({generate.stop().begin(), generate.stop().end()},
              generate.include_stop_str_in_output()),
-      num_unsearched_(generate.min_tokens()) {
+      min_tokens_(generate.min_tokens()) {
     if (tokenizer == nullptr) return;
     decoder_.emplace(*tokenizer, generate.keep_special_tokens());
     if (!generate.begins_text()) decoder_->follow(prompt);
@@ -49,18 +49,19 @@ OutputText::OutputText(const client::Generate& generate,
 
 std::string OutputText::append(uint32_t token, uint32_t num_tokens) {
     if (!decoder_) return {};
-    std::string text = decoder_->append(token);
-    is_searched_ = num_tokens > num_unsearched_;
-    return is_searched_ ? stops_.append(text) : text;
+    may_end_ = num_tokens > min_tokens_;
+    return searched(decoder_->append(token));
 }
 
 std::string OutputText::finish() {
     if (!decoder_) return {};
-    const std::string text = decoder_->finish();
-    if (!is_searched_) return text;
-    std::string certain = stops_.append(text);
+    std::string certain = searched(decoder_->finish());
     certain += stops_.finish();
     return certain;
+}
+
+std::string OutputText::searched(std::string_view text) {
+    return may_end_ ? stops_.append(text) : stops_.append_unended(text);
 }
 
 }  // namespace afd::daemon

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "model/tokenizer/stop_strings.h"
 #include "model/tokenizer/stream_decoder.h"
@@ -28,8 +29,8 @@ class OutputText {
                std::span<const uint32_t> prompt,
                const model::Tokenizer* tokenizer);
 
-    // The new text after output token number `num_tokens`, from 1. The text of the first
-    // min_tokens is not searched.
+    // The new text after output token number `num_tokens`, from 1. No stop string ends in the text
+    // of the first min_tokens.
     std::string append(uint32_t token, uint32_t num_tokens);
     // The rest at the end of the request.
     std::string finish();
@@ -38,10 +39,12 @@ class OutputText {
     const std::optional<std::string>& match() const { return stops_.match(); }
 
   private:
+    std::string searched(std::string_view text);
+
     std::optional<model::StreamDecoder> decoder_;
     model::StopStrings stops_;
-    uint32_t num_unsearched_;
-    bool is_searched_ = false;
+    uint32_t min_tokens_;
+    bool may_end_ = false;
 };
 
 }  // namespace afd::daemon

@@ -274,6 +274,27 @@ TEST_F(RequestTest, StopStringsAreLookedForBehindMinTokens) {
     EXPECT_TRUE(request->is_text_over());
 }
 
+// Goal: a stop string counts where it is complete, also if it begins in the first min_tokens; the
+// text ends before it. Oracle: written by hand.
+TEST_F(RequestTest, AStopStringMayBeginInMinTokens) {
+    wish_.add_stop("yz");
+    wish_.set_min_tokens(3);
+    const auto request = create();
+    std::string text;
+    for (const char c : std::string("yzyz")) {
+        EXPECT_FALSE(request->is_text_over());
+        text += token(*request, static_cast<uint32_t>(c)).text();
+    }
+    EXPECT_TRUE(request->is_text_over());
+    EXPECT_EQ(text, "yz");
+    EXPECT_FALSE(request->on_end().has_value());
+    // What only begins there comes at the end.
+    const auto cut = create();
+    EXPECT_EQ(token(*cut, 'x').text(), "x");
+    EXPECT_EQ(token(*cut, 'y').text(), "");
+    EXPECT_EQ(cut->on_end()->text(), "y");
+}
+
 TEST_F(RequestTest, StopTokensOfTheClientEndItAlsoWithIgnoreEos) {
     wish_.add_stop_token_ids('!');
     wish_.set_ignore_eos(true);

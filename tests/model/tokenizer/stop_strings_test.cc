@@ -3,12 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace afd::model {
 namespace {
 
-// Where a text ends, by looking at all its beginnings.
+// Where a text ends, by looking at all its beginnings that are longer than `num_unended`.
 struct Cut {
     std::string text;
     std::string match;  // Empty: none.
@@ -16,8 +17,9 @@ struct Cut {
 
 Cut cut_by_searching(const std::string& text,
                      const std::vector<std::string>& stops,
-                     bool keeps_match) {
-    for (size_t end = 1; end <= text.size(); ++end) {
+                     bool keeps_match,
+                     size_t num_unended) {
+    for (size_t end = num_unended + 1; end <= text.size(); ++end) {
         std::string longest;
         for (const std::string& stop : stops) {
             const bool ends_here =
@@ -31,8 +33,9 @@ Cut cut_by_searching(const std::string& text,
 }
 
 // Goal: the cut depends on the text and not on its parts, and what is returned is never taken
-// back. Method: random texts of two letters, so that borders overlap, in random parts. Oracle:
-// cut_by_searching(); every prefix returned so far is a prefix of its text.
+// back. Method: random texts of two letters, so that borders overlap, in random parts; in every
+// other one no string may be complete in the first ones. Oracle: cut_by_searching(); every prefix
+// returned so far is a prefix of its text.
 TEST(StopStrings, CutWhereASearchOfTheWholeTextCuts) {
     std::mt19937 random(11);
     const auto word = [&](size_t size) {
@@ -46,12 +49,15 @@ TEST(StopStrings, CutWhereASearchOfTheWholeTextCuts) {
         for (std::string& stop : stops) stop = word(1 + random() % 7);
         const std::string text = word(random() % 40);
         const bool keeps_match = random() % 2 == 0;
-        const Cut expected = cut_by_searching(text, stops, keeps_match);
+        const size_t num_unended = random() % 2 * (random() % 20);
+        const Cut expected = cut_by_searching(text, stops, keeps_match, num_unended);
         StopStrings found(stops, keeps_match);
         std::string out;
         for (size_t at = 0; at < text.size();) {
-            const size_t size = 1 + random() % 5;
-            out += found.append(std::string_view(text).substr(at, size));
+            size_t size = 1 + random() % 5;
+            if (at < num_unended) size = std::min(size, num_unended - at);
+            const std::string_view part = std::string_view(text).substr(at, size);
+            out += at < num_unended ? found.append_unended(part) : found.append(part);
             at += size;
             ASSERT_EQ(expected.text.substr(0, out.size()), out);
         }
