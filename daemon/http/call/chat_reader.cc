@@ -19,7 +19,7 @@ namespace {
 using model::ChatMessage;
 using model::Conversation;
 
-// A text, or an array of parts that are texts.
+// A text, or an array of parts that are texts, between which are line breaks.
 std::string read_content(FieldReader& fields) {
     const nlohmann::json* content = fields.any("content");
     if (content == nullptr) return "";
@@ -40,6 +40,7 @@ std::string read_content(FieldReader& fields) {
             part.fail(unsupported_field(
                 path + ".type", fmt::format("{}.type = '{}': only text is served", path, type)));
         }
+        if (i > 0) text += '\n';
         text += part.text("text").value_or("");
         if (part.error()) fields.fail(*part.error());
     }

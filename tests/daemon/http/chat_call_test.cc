@@ -92,6 +92,18 @@ TEST_F(ChatCallTest, MessagesBeyondTheContextAreRefusedBeforeTheyAreEncoded) {
                                       "model; send fewer or shorter messages"));
 }
 
+// Words of different parts are different words. Oracle: the prompt, whose form vLLM's is, too.
+TEST_F(ChatCallTest, PartsOfAMessageAreLines) {
+    use_chatml();
+    const auto call = read_chat(R"({"messages":[{"role":"user","content":[
+        {"type":"text","text":"Read this:"},{"type":"text","text":"Once"},
+        {"type":"text","text":""}]}]})",
+                                model_);
+    ASSERT_TRUE(std::holds_alternative<GenerationCall>(call));
+    EXPECT_THAT(prompt_of(std::get<GenerationCall>(call)),
+                HasSubstr("user\nRead this:\nOnce\n<|im_end|>"));
+}
+
 TEST_F(ChatCallTest, AnAnswerIsATextOfItsOwn) {
     use_chatml();
     EXPECT_TRUE(read("").wish(0).begins_text());
