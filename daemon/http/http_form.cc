@@ -63,6 +63,7 @@ std::string HttpForm::text() const {
     form.set_hides_output(call.hides_output);
     form.set_ends_behind_call(call.ends_behind_call);
     form.set_must_call(call.output.must_call);
+    form.set_follows_thought(call.output.follows_thought);
     return form.SerializeAsString();
 }
 
@@ -81,7 +82,8 @@ Result<std::shared_ptr<const SessionForm>> HttpForm::read(std::string_view text)
     call.output = {static_cast<model::ReasoningSyntax>(form.reasoning()),
                    static_cast<model::ToolSyntax>(form.tools()),
                    types_of(form),
-                   form.must_call()};
+                   form.must_call(),
+                   form.follows_thought()};
     call.prompts.resize(form.num_prompts());
     call.num_choices = form.num_choices();
     call.is_stream = form.is_stream();

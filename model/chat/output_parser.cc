@@ -28,10 +28,12 @@ std::vector<std::string_view> ends_of(const CallSyntax& calls) {
 OutputParser::OutputParser(const OutputSyntax& syntax)
     : types_(syntax.types ? syntax.types : std::make_shared<const ParameterTypes>()),
       calls_(call_syntax(syntax.tools)),
-      must_call_(syntax.must_call) {
+      must_call_(syntax.must_call),
+      follows_thought_(syntax.follows_thought) {
     if (syntax.reasoning == ReasoningSyntax::kChannels) {
         channels_.emplace(syntax.tools == ToolSyntax::kHarmony);
     }
+    if (follows_thought_) state_ = State::kBehind;
     if (syntax.reasoning == ReasoningSyntax::kStarted) state_ = State::kThoughtStart;
     if (syntax.reasoning == ReasoningSyntax::kTagged) state_ = State::kStart;
 }
@@ -48,6 +50,8 @@ std::vector<ChatEvent> OutputParser::append(std::string_view text) {
 std::vector<ChatEvent> OutputParser::finish() {
     if (channels_) return channels_->finish();
     std::vector<ChatEvent> events;
+    // What was held does not become <think> any more.
+    if (state_ == State::kStart && follows_thought_) advance_blanks(State::kContent);
     const bool is_reasoning = state_ == State::kReasoning;
     if (state_ == State::kCall) {
         finish_call(events);
@@ -127,7 +131,7 @@ bool OutputParser::advance_start() {
         return true;
     }
     if (kThink.starts_with(text)) return false;
-    enter(State::kContent);
+    enter(follows_thought_ ? State::kBehind : State::kContent);
     return true;
 }
 

@@ -84,6 +84,7 @@ class OutputParser {
     const std::shared_ptr<const ParameterTypes> types_;
     const CallSyntax* calls_ = nullptr;  // Null: no calls are read.
     const bool must_call_;
+    const bool follows_thought_;             // The prompt has ended with one.
     std::optional<ChannelParser> channels_;  // Reads all, where it is there.
     State state_ = State::kContent;
     std::string pending_;

@@ -33,6 +33,7 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
         call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 15U);
         if (call.output.tools > model::kToolSyntaxLast) call.output.tools = {};
         call.output.must_call = has(11);
+        call.output.follows_thought = has(12);
         call.output.types = model::ParameterTypes::of(
             {R"({"function":{"name":"f","parameters":{"properties":{"a":{"type":"string"}}}}})"});
     }

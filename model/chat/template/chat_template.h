@@ -39,6 +39,8 @@ struct OutputSyntax {
     std::shared_ptr<const ParameterTypes> types = {};
     // Behind what it thinks the model says one call and nothing else.
     bool must_call = false;
+    // The prompt has ended with </think>: blanks that the model says first belong to that mark.
+    bool follows_thought = false;
 };
 
 class ChatTemplate {

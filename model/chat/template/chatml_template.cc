@@ -150,6 +150,9 @@ OutputSyntax ChatmlTemplate::output(const Conversation& conversation) const {
     } else if (thinking_ != ChatmlThinking::kNone) {
         syntax.reasoning = ReasoningSyntax::kTagged;
     }
+    syntax.follows_thought = thinking_ == ChatmlThinking::kUnlessAsked &&
+                             conversation.add_generation_prompt &&
+                             !conversation.thinking.value_or(true);
     if (!conversation.tools.empty()) syntax.tools = ToolSyntax::kJson;
     return syntax;
 }

@@ -204,9 +204,9 @@ OutputSyntax DeepSeekV31Template::output(const Conversation& conversation) const
     OutputSyntax syntax;
     const bool is_asked =
         conversation.messages.back().role == ChatRole::kUser && conversation.add_generation_prompt;
-    if (is_asked && conversation.thinking.value_or(false)) {
-        syntax.reasoning = ReasoningSyntax::kStarted;
-    }
+    const bool thinks = conversation.thinking.value_or(false);
+    if (is_asked && thinks) syntax.reasoning = ReasoningSyntax::kStarted;
+    syntax.follows_thought = is_asked && !thinks;
     if (!conversation.tools.empty()) syntax.tools = ToolSyntax::kDeepSeekV31;
     return syntax;
 }

@@ -110,10 +110,11 @@ void GlmTemplate::render_answer(const ChatMessage& message,
 
 OutputSyntax GlmTemplate::output(const Conversation& conversation) const {
     OutputSyntax syntax{.reasoning = ReasoningSyntax::kTagged};
+    const bool thinks = conversation.thinking.value_or(true);
     if (form_ == Form::k47 && conversation.add_generation_prompt) {
-        const bool thinks = conversation.thinking.value_or(true);
         syntax.reasoning = thinks ? ReasoningSyntax::kStarted : ReasoningSyntax::kNone;
     }
+    syntax.follows_thought = !thinks && conversation.add_generation_prompt;
     if (!conversation.tools.empty()) {
         syntax.tools = ToolSyntax::kGlm;
         syntax.types = ParameterTypes::of(conversation.tools);

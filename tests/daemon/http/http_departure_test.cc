@@ -196,18 +196,20 @@ TEST(HttpForm, KeepsTheNamesInEveryEvent) {
     }
 }
 
-// Goal: the next afdd reads values of calls as this one would.
-TEST(HttpForm, KeepsHowCallsAreRead) {
+// Goal: the next afdd reads an answer, and values of calls, as this one would.
+TEST(HttpForm, KeepsHowAnAnswerIsRead) {
     AnswerForm form;
     form.call.output = {.tools = model::ToolSyntax::kGlm,
                         .types = model::ParameterTypes::of(
                             {R"({"function":{"name":"f","parameters":{"properties":)"
-                             R"({"a":{"type":"string"},"b":{"type":["integer","null"]}}}}})"})};
+                             R"({"a":{"type":"string"},"b":{"type":["integer","null"]}}}}})"}),
+                        .follows_thought = true};
     const std::string text = HttpForm(std::make_shared<AnswerForm>(form)).text();
     const auto read = HttpForm::read(text);
     ASSERT_TRUE(read.ok()) << read.error().message;
     const auto& answer = static_cast<const HttpForm&>(*read.value()).answer();
     EXPECT_EQ(answer->call.output.tools, model::ToolSyntax::kGlm);
+    EXPECT_TRUE(answer->call.output.follows_thought);
     EXPECT_EQ(answer->call.output.types->kinds(), form.call.output.types->kinds());
     EXPECT_EQ(answer->call.output.types->kinds().at("f").size(), 2U);
 }

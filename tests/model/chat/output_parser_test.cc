@@ -41,6 +41,20 @@ TEST(OutputParser, QwenNeedNotThink) {
     EXPECT_THAT(parsed_in_parts(kQwen, ""), ElementsAre());
 }
 
+// Blanks behind the mark that the prompt has ended with belong to it, as behind one that was said.
+TEST(OutputParser, BlanksBehindAThoughtOfThePromptAreNotSaid) {
+    OutputSyntax tagged = kQwen;
+    OutputSyntax untagged = kV31Calls;
+    tagged.follows_thought = untagged.follows_thought = true;
+    for (const OutputSyntax& syntax : {tagged, untagged}) {
+        EXPECT_THAT(parsed_in_parts(syntax, "\n\n Hello\n"), ElementsAre(said("Hello\n")));
+        EXPECT_THAT(parsed_in_parts(syntax, "\n<thin"), ElementsAre(said("<thin")));
+        EXPECT_THAT(parsed_in_parts(syntax, " \n"), ElementsAre());
+    }
+    EXPECT_THAT(parsed_in_parts(tagged, "\n<think>Hm.</think>\nYes."),
+                ElementsAre(thought("Hm."), said("Yes.")));
+}
+
 TEST(OutputParser, ThoughtThatNeverEndsIsAThought) {
     EXPECT_THAT(parsed_in_parts(kQwen, "<think>on and on </thin"),
                 ElementsAre(thought("on and on </thin")));

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "model/chat/message/chat_text.h"
 #include "tests/model/chat/chat_fixture.h"
 
 namespace afd::model {
@@ -70,6 +71,31 @@ TEST(ReleasedTemplates, Glm47) {
     EXPECT_EQ(reasoning_of(jinja, kQuestion), ReasoningSyntax::kStarted);
     EXPECT_EQ(reasoning_of(jinja, {{user("Q")}, {}, true, false}), ReasoningSyntax::kNone);
     EXPECT_EQ(reasoning_of("[gMASK]", kQuestion), ReasoningSyntax::kTagged);
+}
+
+// Goal: the parser knows of a thought that the prompt has ended with. Oracle: the prompt.
+TEST(ReleasedTemplates, TellWhetherThePromptEndsBehindAThought) {
+    int num_behind = 0;
+    for (const char* jinja : {"[gMASK]",
+                              "[gMASK] clear_thinking",
+                              "<|im_start|> enable_thinking",
+                              "<|im_start|>",
+                              "'<|im_start|>assistant\\n<think>\\n'",
+                              "'<｜Assistant｜>' thinking",
+                              "'<｜Assistant｜><think>'",
+                              "<|im_middle|> <think></think>",
+                              "[INST] [/INST]"}) {
+        for (const bool thinks : {false, true}) {
+            for (const bool is_asked : {false, true}) {
+                const Conversation conversation{{user("Q")}, {}, is_asked, thinks};
+                const std::string prompt = text_of(jinja, conversation);
+                const bool is_behind = strip_right(prompt).ends_with("</think>");
+                EXPECT_EQ(chosen(jinja)->output(conversation).follows_thought, is_behind) << prompt;
+                num_behind += is_behind ? 1 : 0;
+            }
+        }
+    }
+    EXPECT_EQ(num_behind, 4);
 }
 
 // [INST] is a token there, and as text in Mixtral-8x7B. Oracle: the ids.
