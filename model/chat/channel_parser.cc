@@ -68,10 +68,10 @@ std::vector<ChatEvent> ChannelParser::finish() {
         strip_left(pending_).starts_with('<') || pending_.find("<|") != std::string::npos;
     switch (state_) {
         case State::kHeader:
-            if (!has_header) add_text(ChatEvent::Kind::kContent, pending_, events);
+            if (!has_header) say(ChatEvent::Kind::kContent, pending_, events);
             break;
         case State::kText:
-            add_text(kind_, pending_, events);
+            say(kind_, pending_, events);
             break;
         case State::kCall:
             add_call(pending_, "", events);
@@ -111,7 +111,7 @@ bool ChannelParser::advance_header(std::vector<ChatEvent>& events) {
     header_ = std::string(header).append(kMessage);
     // Of what is too long the first byte is said, so that its mark begins no header again.
     const size_t num_said = may_be && !is_header ? 1 : 0;
-    add_text(kind_, std::string_view(pending_).substr(0, num_said), events);
+    say(kind_, std::string_view(pending_).substr(0, num_said), events);
     pending_.erase(0, is_header ? end + kMessage.size() : num_said);
     return true;
 }
@@ -125,14 +125,26 @@ FoundMark ChannelParser::find_end() {
 void ChannelParser::end_message(const FoundMark& end) {
     pending_.erase(0, end.at + own_part(end.mark).size());
     num_searched_ = 0;
+    is_silent_ = true;
     state_ = State::kHeader;
+}
+
+void ChannelParser::say(ChatEvent::Kind kind,
+                        std::string_view text,
+                        std::vector<ChatEvent>& events) {
+    if (text.empty()) return;
+    bool& has_some = kind == ChatEvent::Kind::kReasoning ? has_thought_ : has_said_;
+    if (is_silent_ && has_some) add_text(kind, "\n", events);
+    is_silent_ = false;
+    has_some = true;
+    add_text(kind, text, events);
 }
 
 bool ChannelParser::advance_text(std::vector<ChatEvent>& events) {
     const FoundMark end = find_end();
     const bool has_end = !end.mark.empty();
     const size_t size = has_end ? end.at : num_searched_;
-    add_text(kind_, std::string_view(pending_).substr(0, size), events);
+    say(kind_, std::string_view(pending_).substr(0, size), events);
     if (has_end) {
         end_message(end);
     } else {
@@ -171,12 +183,12 @@ bool ChannelParser::advance_arguments(std::vector<ChatEvent>& events) {
 
 void ChannelParser::add_call(std::string_view arguments,
                              std::string_view end,
-                             std::vector<ChatEvent>& events) const {
+                             std::vector<ChatEvent>& events) {
     std::optional<ChatEvent> call = called(function_, arguments);
     if (call) {
         events.push_back(*std::move(call));
     } else {
-        add_text(ChatEvent::Kind::kContent, header_ + std::string(arguments).append(end), events);
+        say(ChatEvent::Kind::kContent, header_ + std::string(arguments).append(end), events);
     }
 }
 

@@ -14,6 +14,8 @@
 // in whatever channel; whom it is for may stand in front of the channel. Where no tool was offered
 // its text is said. What begins like a header and has 1 KiB without an end is said.
 //
+// A message that says something, or thinks it, behind another that did, begins a line of its own.
+//
 // Events depend on the text alone, and calls are told while their arguments come, as those of an
 // OutputParser.
 
@@ -55,15 +57,18 @@ class ChannelParser {
     FoundMark find_end();
     // Takes the message, and waits for the next header.
     void end_message(const FoundMark& end);
+    // Text of the message.
+    void say(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events);
     // What was held of a message that is a call, which ended with `end`.
-    void add_call(std::string_view arguments,
-                  std::string_view end,
-                  std::vector<ChatEvent>& events) const;
+    void add_call(std::string_view arguments, std::string_view end, std::vector<ChatEvent>& events);
 
     const bool reads_calls_;
     State state_ = State::kHeader;
     ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // kText.
     std::optional<CallArguments> arguments_;            // kArguments.
+    bool is_silent_ = true;                             // The message has no text so far.
+    bool has_thought_ = false;                          // One had a thought,
+    bool has_said_ = false;                             // and one something to say.
     std::string header_;    // Of a message that is a call, its mark included,
     std::string function_;  // and whom it is for.
     std::string pending_;

@@ -46,7 +46,16 @@ const Said kSaid[] = {
     {"<|channel|>final<|message|>Yes.<|return|>", "c:Yes."},
     {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>b"
      "<|end|><|start|>assistant<|channel|>analysis<|message|>c<|end|>",
-     "r:ac:br:c"},
+     "r:ac:br:\nc"},
+    // Messages of one kind are lines, whatever is between them; one without a text is none.
+    {"<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final<|message|>"
+     "Here it is.<|return|>",
+     "c:I look.\nHere it is."},
+    {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|><|end|>"
+     "<|start|>assistant<|channel|>analysis<|message|>b<|channel|>final<|message|>c",
+     "r:a\nbc:c"},
+    {"Plain<|end|>plainer", "c:Plain\nplainer"},
+    {"Plain<|end|>t", "c:Plain\nt"},
     // Without the end of a message, and with a constraint in the header.
     {"<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final <|constrain|>json"
      "<|message|>{}",
@@ -96,7 +105,7 @@ const Said kCalls[] = {
      "to=functions.f <|constrain|>json<|message|>{\"a\": [1, {\"b\": 2}]}<|call|><|start|>"
      "assistant<|channel|>commentary to=functions.g json<|message|>{}<|call|><|start|>assistant"
      "<|channel|>final<|message|>Done.",
-     "c:I look.t:f{\"a\": [1, {\"b\": 2}]}t:g{}c:Done."},
+     "c:I look.t:f{\"a\": [1, {\"b\": 2}]}t:g{}c:\nDone."},
     // No calls: not of a function that was offered, not whole, or no object.
     {"<|channel|>commentary to=browser.search<|message|>{}<|call|>", "c:{}"},
     // Cut in its arguments, or by a mark that is not in a string.
@@ -119,7 +128,7 @@ const Said kCalls[] = {
     {"<|channel|>commentary to=functions.f json<|message|>{} 1 <", "t:f{}c:1 <"},
     {"<|channel|>commentary to=functions.f json<|message|>{} <|ca", "t:f{}"},
     {"<|channel|>commentary to=functions.f<|message|>[1]<|call|><|channel|>final<|message|>x",
-     "c:<|channel|>commentary to=functions.f<|message|>[1]<|call|>x"},
+     "c:<|channel|>commentary to=functions.f<|message|>[1]<|call|>\nx"},
     {"<|channel|>commentary to=functions. json<|message|>{}<|call|>", "c:{}"},
     {"<|channel|>commentary to=functions.f", ""},
 };
