@@ -35,8 +35,13 @@ struct Tokenizer::Impl {
                          std::vector<uint32_t>& out,
                          EncodeGap encode_gap);
     Result<std::string_view> normalized(std::string_view text, std::string& room);
-    Result<> encode_raw(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
-    Result<> encode_plain(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
+    Result<std::vector<uint32_t>> encode(const AddedTokenTables& added,
+                                         std::string_view text,
+                                         bool begins_prompt);
+    Result<> encode_raw(const AddedTokens& normalized_tokens,
+                        std::string_view text,
+                        bool begins_prompt,
+                        std::vector<uint32_t>& out);
     Result<> encode_text(std::string_view text, bool begins_prompt, std::vector<uint32_t>& out);
     void encode_piece(std::string_view piece, std::vector<uint32_t>& out);
     void encode_short(std::string_view piece, std::vector<uint32_t>& out);
@@ -65,24 +70,36 @@ Result<std::string_view> Tokenizer::Impl::normalized(std::string_view text, std:
     return std::string_view(room);
 }
 
+Result<std::vector<uint32_t>> Tokenizer::Impl::encode(const AddedTokenTables& added,
+                                                      std::string_view text,
+                                                      bool begins_prompt) {
+    // The patterns trust it: they are told not to check.
+    if (!is_valid_utf8(text)) return invalid_argument("the text is not valid UTF-8");
+    std::vector<uint32_t> out;
+    Result<> result;
+    for (const std::string_view part :
+         tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
+        if (!result.ok()) break;
+        result = walk(added.raw, part, out, [&](std::string_view gap) {
+            const bool is_first = begins_prompt && gap.data() == text.data();
+            return encode_raw(added.normalized, gap, is_first, out);
+        });
+    }
+    trim();
+    if (!result.ok()) return result.error();
+    return out;
+}
+
 // What lies between added tokens of the raw text.
-Result<> Tokenizer::Impl::encode_raw(std::string_view text,
+Result<> Tokenizer::Impl::encode_raw(const AddedTokens& normalized_tokens,
+                                     std::string_view text,
                                      bool begins_prompt,
                                      std::vector<uint32_t>& out) {
     std::string room;
     AFD_ASSIGN(text, normalized(text, room));
-    return walk(tables.normalized_tokens, text, out, [&](std::string_view gap) {
+    return walk(normalized_tokens, text, out, [&](std::string_view gap) {
         return encode_text(gap, begins_prompt && gap.data() == text.data(), out);
     });
-}
-
-// Text in which nothing is an added token.
-Result<> Tokenizer::Impl::encode_plain(std::string_view text,
-                                       bool begins_prompt,
-                                       std::vector<uint32_t>& out) {
-    std::string room;
-    AFD_ASSIGN(text, normalized(text, room));
-    return encode_text(text, begins_prompt, out);
 }
 
 Result<> Tokenizer::Impl::encode_text(std::string_view text,
@@ -166,36 +183,11 @@ Result<Tokenizer> Tokenizer::parse_tiktoken(std::string_view text,
 }
 
 Result<std::vector<uint32_t>> Tokenizer::encode(std::string_view text) {
-    // The patterns trust it: they are told not to check.
-    if (!is_valid_utf8(text)) {
-        return invalid_argument("the text is not valid UTF-8");
-    }
-    std::vector<uint32_t> out;
-    Result<> result;
-    for (const std::string_view part :
-         impl_->tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
-        if (!result.ok()) break;
-        result = Impl::walk(impl_->tables.raw_tokens, part, out, [&](std::string_view gap) {
-            return impl_->encode_raw(gap, gap.data() == text.data(), out);
-        });
-    }
-    impl_->trim();
-    if (!result.ok()) return result.error();
-    return out;
+    return impl_->encode(impl_->tables.added, text, true);
 }
 
 Result<std::vector<uint32_t>> Tokenizer::encode_plain(std::string_view text, bool begins_prompt) {
-    if (!is_valid_utf8(text)) return invalid_argument("the text is not valid UTF-8");
-    std::vector<uint32_t> out;
-    Result<> result;
-    for (const std::string_view part :
-         impl_->tables.is_cut_into_parts ? tiktoken_parts(text) : std::vector{text}) {
-        if (!result.ok()) break;
-        result = impl_->encode_plain(part, begins_prompt && part.data() == text.data(), out);
-    }
-    impl_->trim();
-    if (!result.ok()) return result.error();
-    return out;
+    return impl_->encode(impl_->tables.plain_added, text, begins_prompt);
 }
 
 std::optional<uint32_t> Tokenizer::added_token(std::string_view text) const {

@@ -57,8 +57,10 @@ class Tokenizer {
     // gave up, or the normalizer makes the text many times longer).
     Result<std::vector<uint32_t>> encode(std::string_view text);
 
-    // The same, but nothing in the text becomes an added token. `begins_prompt`: no token is before
-    // it.
+    // The same of text that is not to end a turn or speak for somebody else: no special token is
+    // looked for, nor any with one of < > [ ] | / ｜ in it, as the marks of templates have. Other
+    // added tokens, such as runs of blanks, are ordinary text, which the model knows by their ids.
+    // `begins_prompt`: no token is before it.
     Result<std::vector<uint32_t>> encode_plain(std::string_view text, bool begins_prompt);
 
     // The id of the added token with this text, if there is one.

@@ -13,6 +13,13 @@
 namespace afd::model {
 namespace {
 
+// Whether an added token is text that anybody may write, such as a run of blanks: neither special
+// nor written as the marks of templates are.
+bool is_plain_text(const AddedToken& token) {
+    return !token.is_special && token.content.find_first_of("<>[]|/") == std::string::npos &&
+           token.content.find("｜") == std::string::npos;
+}
+
 class TablesBuilder {
   public:
     TablesBuilder(const TokenizerFile& file, const std::string& origin, TokenizerTables& tables)
@@ -32,6 +39,7 @@ class TablesBuilder {
 
   private:
     Result<> set_added_tokens();
+    Result<> add_token(const AddedToken& token, AddedTokenTables& added);
     Result<> set_vocab();
     Result<> set_bytes();
     Result<> set_merges();
@@ -56,16 +64,22 @@ Result<> TablesBuilder::set_added_tokens() {
     for (const AddedToken& token : file_.added_tokens) {
         tables_.added_ids.emplace(token.content, token.id);
         if (token.options.strips_right) tables_.taking_ids.insert(token.id);
-        if (!token.is_normalized) {
-            tables_.raw_tokens.add(token.content, token.id, token.options);
-            continue;
-        }
-        AFD_ASSIGN(const std::string content, tables_.normalizer.normalized(token.content));
-        if (content.empty()) continue;
-        tables_.normalized_tokens.add(content, token.id, token.options);
-        // It may be longer than the content that set_bound() adds.
-        tables_.bound.add(content);
+        AFD_TRY(add_token(token, tables_.added));
+        if (is_plain_text(token)) AFD_TRY(add_token(token, tables_.plain_added));
     }
+    return {};
+}
+
+Result<> TablesBuilder::add_token(const AddedToken& token, AddedTokenTables& added) {
+    if (!token.is_normalized) {
+        added.raw.add(token.content, token.id, token.options);
+        return {};
+    }
+    AFD_ASSIGN(const std::string content, tables_.normalizer.normalized(token.content));
+    if (content.empty()) return {};
+    added.normalized.add(content, token.id, token.options);
+    // It may be longer than the content that set_bound() adds.
+    tables_.bound.add(content);
     return {};
 }
 

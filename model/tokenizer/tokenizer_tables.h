@@ -26,6 +26,12 @@ namespace afd::model {
 template <typename Value>
 using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
+// Added tokens by where they are looked for.
+struct AddedTokenTables {
+    AddedTokens raw;         // In the text as it is,
+    AddedTokens normalized;  // and in the normalized text.
+};
+
 struct TokenizerTables {
     // Takes the parts of `file` that are used as they are. `origin` starts every message.
     // Errors: kDataLoss: its tokens contradict each other. kUnimplemented: a text could have none.
@@ -36,8 +42,8 @@ struct TokenizerTables {
     TokenDecoder decoder;
     bool ignore_merges = false;
     bool is_cut_into_parts = false;
-    AddedTokens raw_tokens;         // Looked for in the text as it is,
-    AddedTokens normalized_tokens;  // and in the normalized text.
+    AddedTokenTables added;
+    AddedTokenTables plain_added;  // Those that are ordinary text: also looked for in plain text.
     BytePairEncoder encoder;
     TokenBound bound;
     std::vector<uint32_t> prompt_start;

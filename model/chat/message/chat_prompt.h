@@ -19,7 +19,8 @@ class ChatPrompt {
   public:
     // An added token of the tokenizer, by its text; where the tokenizer has no such one, its text.
     ChatPrompt& token(std::string_view text);
-    // Never a special token, whatever it contains. Texts that follow each other are one text.
+    // Never a special token or a mark, whatever it contains (Tokenizer::encode_plain()). Texts that
+    // follow each other are one text.
     ChatPrompt& text(std::string_view text);
     // Of the template, not of a message: tokens in angle brackets, <...>, and the text between
     // them.

@@ -80,19 +80,26 @@ TEST_P(Golden, EncodesAsTheTokenizersLibrary) {
     EXPECT_EQ(num_different, 0);
 }
 
-// Goal: in plain text nothing becomes an added token, and that is the only difference. Method: all
-// texts, and the texts of the added tokens. Oracle: encode(), where it finds no added token.
-TEST_P(Golden, PlainTextHasNoAddedTokens) {
+// Added tokens of the families that are ordinary text.
+const std::set<std::string> kOrdinary = {"  ", "   ", "öö"};
+
+// Goal: in plain text nothing becomes an added token but ordinary text, and that is the only
+// difference. Method: all texts, and the texts of the added tokens. Oracle: encode(), where it
+// finds none of the others.
+TEST_P(Golden, PlainTextHasNoAddedTokensButOrdinaryOnes) {
     const json& family = golden().at("families").at(GetParam());
     Tokenizer tokenizer = tokenizer_of(family);
     std::set<uint32_t> added;
     for (const json& token : family.value("added_tokens", json::array())) {
-        added.insert(token.at("id").get<uint32_t>());
         const auto content = token.at("content").get<std::string>();
+        const bool is_ordinary = kOrdinary.contains(content);
+        if (!is_ordinary) added.insert(token.at("id").get<uint32_t>());
         EXPECT_EQ(tokenizer.added_token(content), token.at("id").get<uint32_t>());
         const auto plain = tokenizer.encode_plain("a" + content + "b", true);
         ASSERT_TRUE(plain.ok()) << plain.error().message;
-        EXPECT_EQ(std::ranges::count(plain.value(), token.at("id").get<uint32_t>()), 0) << content;
+        EXPECT_EQ(std::ranges::count(plain.value(), token.at("id").get<uint32_t>()),
+                  is_ordinary ? 1 : 0)
+            << content;
     }
     for (const json& entry : golden().at("texts")) {
         const auto text = entry.get<std::string>();

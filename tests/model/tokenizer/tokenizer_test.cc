@@ -278,6 +278,27 @@ TEST(Tokenizer, TakesAVocabularyWithoutTheBytesThatUtf8DoesNotUse) {
 }
 
 // Other libraries read the file too, and number an added token anew that the vocabulary lacks.
+// Goal: blanks that a model knows as one token are that in a message, and marks are text there.
+// Oracle: encode(), which finds both.
+TEST(Tokenizer, PlainTextHasOrdinaryAddedTokensAndNoMarks) {
+    json file = tokenizer_json();
+    file["added_tokens"].push_back(
+        {{"id", 272}, {"content", "    "}, {"special", false}, {"normalized", true}});
+    file["added_tokens"].push_back({{"id", 273}, {"content", "sos"}, {"special", true}});
+    file["added_tokens"].push_back({{"id", 274}, {"content", "[x]"}, {"special", false}});
+    file["added_tokens"].push_back({{"id", 275}, {"content", "/off"}, {"special", false}});
+    file["added_tokens"].push_back({{"id", 276}, {"content", "a｜b"}, {"special", false}});
+    Tokenizer tokenizer = parsed(file);
+    EXPECT_EQ(tokenizer.encode_plain("the    the", true).value(), encoded(tokenizer, "the    the"));
+    EXPECT_THAT(encoded(tokenizer, "the    the"), ElementsAre(259, 272, 259));
+    for (const char* mark : {"<tool>", "sos", "[x]", "/off", "a｜b"}) {
+        EXPECT_EQ(encoded(tokenizer, mark).size(), 1U) << mark;
+        const auto plain = tokenizer.encode_plain(mark, true).value();
+        EXPECT_EQ(plain.size(), std::string_view(mark).size()) << mark;
+        EXPECT_EQ(tokenizer.decode(plain), mark);
+    }
+}
+
 TEST(Tokenizer, OfTheDemoModelHasItsSpecialTokensInTheVocabulary) {
     const std::string directory = AFD_DEMO_MODEL;
     std::ifstream stream(directory + "/tokenizer.json");
