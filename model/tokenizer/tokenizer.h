@@ -13,7 +13,10 @@
 // must have <0x00> ... for the characters that it lacks.
 //
 // Anything else is refused at load with the key, its value and what is supported. For all that is
-// served golden_test.cc has the ids and texts of the tokenizers library.
+// served golden_test.cc has the ids and texts of the tokenizers library, with one difference: where
+// ByteLevel decodes, the library takes an added token such as DeepSeek-LLM's "ö" for the stand-in
+// of byte F6, which is no text (U+FFFD). Here it is the text that encode() finds it in, if its
+// stand-ins are not UTF-8 and no entry of the vocabulary.
 //
 // One thread at a time: encode() keeps a cache of pieces. Memory that a long text took is given
 // back.

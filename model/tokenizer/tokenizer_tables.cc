@@ -49,6 +49,16 @@ class TablesBuilder {
     Result<> set_prompt();
     void set_bound();
 
+    // Whether the content of an added token only looks like stand-ins for bytes: they are not
+    // UTF-8, and the vocabulary does not have them either.
+    bool is_literal(const std::string& content, uint32_t id) const {
+        if (!tables_.decoder.is_byte_level()) return false;
+        const auto bytes = bytes_of_stand_ins(content);
+        if (!bytes || is_valid_utf8(*bytes)) return false;
+        const auto at = tables_.ids.find(*bytes);
+        return at == tables_.ids.end() || at->second != id;
+    }
+
     // The text of an entry of the vocabulary or of the merges; nothing if it has none.
     std::optional<std::string> text_of(const std::string& entry) const {
         if (tables_.pre_tokenizer.is_byte_level()) return bytes_of_stand_ins(entry);
@@ -212,11 +222,16 @@ Result<> TablesBuilder::set_pieces() {
             tables_.pieces[token.id] = {};
             tables_.special_texts.insert_or_assign(token.id, token.content);
             tables_.first_pieces.erase(token.id);
-        } else if (token.is_normalized) {
-            AFD_ASSIGN(const std::string content, tables_.normalizer.normalized(token.content));
-            AFD_TRY(set(content, token.id));
+            continue;
+        }
+        std::string content = token.content;
+        if (token.is_normalized) {
+            AFD_ASSIGN(content, tables_.normalizer.normalized(token.content));
+        }
+        if (is_literal(content, token.id)) {
+            tables_.pieces[token.id] = {TokenPiece::Kind::kText, content};
         } else {
-            AFD_TRY(set(token.content, token.id));
+            AFD_TRY(set(content, token.id));
         }
     }
     return {};

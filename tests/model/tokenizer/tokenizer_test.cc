@@ -20,6 +20,7 @@ namespace afd::model {
 namespace {
 
 using nlohmann::json;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -278,6 +279,33 @@ TEST(Tokenizer, TakesAVocabularyWithoutTheBytesThatUtf8DoesNotUse) {
 }
 
 // Other libraries read the file too, and number an added token anew that the vocabulary lacks.
+// Goal: an added token is the text that it is found in. Method: as DeepSeek-LLM's file has them,
+// characters that stand for bytes which UTF-8 does not use; and contents that are stand-ins: of
+// text, and of a byte that the vocabulary has. Oracle: the text that was encoded; what the others
+// mean.
+TEST(Tokenizer, AnAddedTokenThatIsNoStandInIsItsText) {
+    json file = tokenizer_json();
+    for (const bool is_normalized : {false, true}) {
+        for (const auto& [content, id] :
+             {std::pair("ö", 272U), std::pair("÷", 273U), std::pair("Ġthem", 274U)}) {
+            file["model"]["vocab"].erase(content);
+            file["added_tokens"].push_back({{"id", id},
+                                            {"content", content},
+                                            {"special", false},
+                                            {"normalized", is_normalized}});
+        }
+        file["added_tokens"].push_back({{"id", 2 + 0xC3}, {"content", "Ã"}, {"special", false}});
+        Tokenizer tokenizer = parsed(file);
+        const std::vector<uint32_t> ids = encoded(tokenizer, "möchten ÷");
+        EXPECT_THAT(ids, Contains(272));
+        EXPECT_EQ(tokenizer.decode(ids), "möchten ÷");
+        EXPECT_EQ(tokenizer.token_bytes(272), "ö");
+        EXPECT_EQ(tokenizer.decode(std::vector<uint32_t>{274}), " them");
+        EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "ä")), "ä");
+        file = tokenizer_json();
+    }
+}
+
 // Goal: blanks that a model knows as one token are that in a message, and marks are text there.
 // Oracle: encode(), which finds both.
 TEST(Tokenizer, PlainTextHasOrdinaryAddedTokensAndNoMarks) {
