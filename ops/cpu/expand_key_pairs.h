@@ -38,8 +38,12 @@ void expand_pairs(const QuantisedKeyPairs& keys, size_t tile, Bf16* x, LineFetch
         const float scale = keys.scale(tile, position);
         are_ordinary &= is_ordinary<Lanes, Values>(scale);
         const float factor = scale * Values::template kFactor<Lanes>;
-        factors[2 * position] = factor;
-        factors[2 * position + 1] = factor;
+        if constexpr (Lanes::kIsEvenAndOdd) {
+            factors[position] = factor;
+        } else {
+            factors[2 * position] = factor;
+            factors[2 * position + 1] = factor;
+        }
     }
     if (!are_ordinary) return expand_pairs_plain<Values>(keys, tile, x);
     const size_t begin = tile * kKvTile / 2 * kKeyPairStep;
@@ -51,8 +55,10 @@ void expand_pairs(const QuantisedKeyPairs& keys, size_t tile, Bf16* x, LineFetch
             typename Lanes::Floats a;
             typename Lanes::Floats b;
             Values::template load<Lanes>(keys.values + at + first, a, b);
-            a = Lanes::multiply(a, Lanes::load(factors + first));
-            b = Lanes::multiply(b, Lanes::load(factors + first + Lanes::kWidth));
+            constexpr size_t kOther = Lanes::kIsEvenAndOdd ? 0 : Lanes::kWidth;
+            const float* const of = factors + (Lanes::kIsEvenAndOdd ? first / 2 : first);
+            a = Lanes::multiply(a, Lanes::load(of));
+            b = Lanes::multiply(b, Lanes::load(of + kOther));
             Lanes::store_rounded(x + at + first, a, b);
         });
     }

@@ -7,10 +7,14 @@
 // Lanes is what an instruction set makes of it:
 //   Floats, kWidth                     registers of floats
 //   load(from), broadcast(value), multiply(a, b)
-//   int8_floats(q, a, b)               2 · kWidth int8 values
-//   e4m3_floats(q, a, b)               2 · kWidth e4m3 values, divided by kE4m3Factor
-//   store_rounded(to, a, b)            bf16 of both, of which none is a NaN or subnormal
+//   kIsEvenAndOdd                      of 2 · kWidth values a has the even ones and b the odd ones,
+//                                      or a the first half of them and b the second one
+//   int8_floats(q, a, b)               int8 values, divided by kInt8Factor
+//   e4m3_floats(q, a, b)               e4m3 values, divided by kE4m3Factor
+//   store_rounded(to, a, b)            bf16 of both, of which none is a NaN or subnormal, or
+//                                      kRoundedMost or more
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -34,7 +38,7 @@ inline Bf16 round_number(float value) {
 struct Int8Values {
     static constexpr float kLeast = 1.0f;
     template <typename Lanes>
-    static constexpr float kFactor = 1.0f;
+    static constexpr float kFactor = Lanes::kInt8Factor;
     template <typename Lanes, typename Floats>
     [[gnu::always_inline]] static void load(const std::byte* q, Floats& a, Floats& b) {
         Lanes::int8_floats(q, a, b);
@@ -68,12 +72,15 @@ struct E4m3Values {
     }
 };
 
-// Whether no product with the scale is a NaN or subnormal, also where the scale is multiplied by
-// kFactor first. One may be infinite.
+// Whether no product with the scale is a NaN or subnormal or too large for Lanes::store_rounded(),
+// also where the scale is multiplied by kFactor first.
 template <typename Lanes, typename Values>
 [[gnu::always_inline]] inline bool is_ordinary(float scale) {
-    constexpr float kMost = 0x1p127f / Values::template kFactor<Lanes>;
-    constexpr float kLeast = 0x1p-126f / Values::kLeast;
+    constexpr float kFactor = Values::template kFactor<Lanes>;
+    constexpr float kGreatest = 512.0f;  // Magnitudes are below it.
+    constexpr float kMost =
+        std::min(0x1p127f / std::max(kFactor, 1.0f), Lanes::kRoundedMost / kGreatest);
+    constexpr float kLeast = 0x1p-126f / std::min(kFactor, Values::kLeast);
     return scale == 0.0f || (scale >= kLeast && scale < kMost);
 }
 

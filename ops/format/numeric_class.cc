@@ -2,6 +2,10 @@
 
 #include "ops/format/numeric_class.h"
 
+#ifdef AFD_OPS_X86
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <array>
 
@@ -15,8 +19,17 @@ bool has_nothing_special() {
 }
 
 #ifdef AFD_OPS_X86
+// Clang 14 has no name for it in __builtin_cpu_supports().
+bool has_f16c() {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 bool has_avx2() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 bool has_avx512() {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "ops/cpu/avx512/math_avx512.h"
 #include "ops/format/packed_shape.h"
@@ -69,6 +70,9 @@ struct SixteenWords {
                                             _mm512_set1_epi32(static_cast<int>(0x81c00000u)));
         return _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p126f));
     }
+    static constexpr bool kIsEvenAndOdd = false;
+    static constexpr float kRoundedMost = std::numeric_limits<float>::infinity();
+    static constexpr float kInt8Factor = 1.0f;
     static void int8_floats(const std::byte* q, Floats& a, Floats& b) {
         a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(q)));
         b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen_bytes(q + 16)));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -123,6 +125,10 @@ TEST_P(KvCacheOf, ItsKernelExpandsAsEveryOther) {
                               1e-39f,
                               0x1p-126f,
                               0x1.fffffep-127f,
+                              0x1p-102f,
+                              0x1.fffffep-103f,
+                              0x1p102f,
+                              0x1.fffffep101f,
                               3e36f,
                               0x1p127f,
                               std::numeric_limits<float>::infinity(),
@@ -151,6 +157,36 @@ TEST_P(KvCacheOf, ItsKernelExpandsAsEveryOther) {
                 ASSERT_TRUE(is_nan ? std::isnan(to_float(have[i])) : have[i] == want)
                     << scale << " " << row << " " << column << " of " << count;
             }
+        }
+    }
+}
+
+// Goal: products are rounded as the formula rounds, ties too. Method: scales from 1 to 2, of which
+// each 31st and all that are halfway between two bf16 numbers.
+TEST_P(KvCacheOf, ItsKernelRoundsEveryProductToEven) {
+    constexpr size_t kCount = 16;
+    constexpr uint32_t kOne = 0x3f800000;
+    std::vector<float> scales;
+    for (uint32_t m = 0; m < 1u << 23; m += 31) scales.push_back(std::bit_cast<float>(kOne + m));
+    for (uint32_t m = 0x8000; m < 1u << 23; m += 0x10000) {
+        scales.push_back(std::bit_cast<float>(kOne + m));
+    }
+    constexpr std::array<int8_t, kCount> kValues = {
+        1, -1, 2, 64, 3, -5, 7, 9, 11, 21, 85, -127, 0, 33, 65, 127};
+    std::array<std::byte, kCount + sizeof(float)> row;
+    std::memcpy(row.data(), kValues.data(), kCount);
+    const cpu::Kernels& kernels = cpu::kernels(GetParam());
+    std::array<Bf16, kCount> have;
+    for (const float scale : scales) {
+        std::memcpy(row.data() + kCount, &scale, sizeof scale);
+        kernels.expand_int8({.values = row.data(),
+                             .scales = row.data() + kCount,
+                             .row_bytes = row.size(),
+                             .count = kCount},
+                            have.data());
+        for (size_t i = 0; i < kCount; ++i) {
+            ASSERT_EQ(have[i], from_float(static_cast<float>(kValues[i]) * scale))
+                << scale << " " << int{kValues[i]};
         }
     }
 }
