@@ -33,7 +33,8 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     yarn.beta_slow = keys.positive("beta_slow", 1.0);
     yarn.mscale = keys.not_negative("mscale", 1.0);
     yarn.mscale_all_dim = keys.not_negative("mscale_all_dim", 0.0);
-    const bool has_both = yarn.mscale > 0 && yarn.mscale_all_dim > 0;
+    const bool has_both =
+        keys.find("mscale") != nullptr && yarn.mscale > 0 && yarn.mscale_all_dim > 0;
     // With one of them programs differ.
     if (!has_both && (yarn.mscale != 1 || yarn.mscale_all_dim != 0)) {
         keys.refuse(Code::kUnimplemented,

@@ -206,7 +206,7 @@ TEST(RopeKeys, MiniMaxRotatesThePartThatEitherKeySays) {
     EXPECT_EQ(refused(config, {{"rotary_dim", 64}}),
               "config.json: rotary_dim is 64; supported: 32, as partial_rotary_factor has it");
     config["rope_parameters"].erase("partial_rotary_factor");
-    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 128u) << "neither key is there";
+    EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 64u) << "neither key is there: half";
     config["partial_rotary_factor"] = 0.75;
     EXPECT_EQ(traits_of(accepted(config)).rotary_dim, 96u);
     config["rope_parameters"]["partial_rotary_factor"] = 0.5;
