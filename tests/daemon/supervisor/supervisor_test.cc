@@ -180,10 +180,14 @@ TEST_F(SupervisorTest, LongTextsOfAWorkerAreShortened) {
     config_.attention_workers = 1;
     const ScopedVariable wait("AFD_FAKE_LONG_WAIT", "1000000");
     start();
-    ASSERT_TRUE(run_until(loop_, [&] { return !waits().empty(); }));
-    const std::string line = waits().front();
+    // As long as the peer starts, afdd says that instead.
+    std::string line;
+    EXPECT_TRUE(run_until(loop_, [&] {
+        const std::vector<std::string> all = waits();
+        if (!all.empty()) line = all.front();
+        return line.find("t; ppp") != std::string::npos;
+    })) << line;
     EXPECT_THAT(line, testing::StartsWith("attention worker 0: ttt"));
-    EXPECT_THAT(line, HasSubstr("t; ppp"));
     EXPECT_LT(line.size(), 3000U);
 }
 
