@@ -13,7 +13,8 @@
 namespace afd {
 
 // Writes what is left of standard output, as the last thing that a program does. Returns what to
-// say if not all that was ever printed got through; empty: it did.
+// say if not all that was ever printed got through; empty: it did. REQUIRES: std::cout is
+// synchronised with stdio, as it is unless it was told otherwise.
 inline std::string finish_standard_output() {
     const bool is_flushed = std::fflush(stdout) == 0;
     if (is_flushed && std::ferror(stdout) == 0 && std::cout.good()) return "";

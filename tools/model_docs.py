@@ -157,10 +157,11 @@ Requests may then be as long as the product of the two, even if `max_position_em
 smaller. It applies to all requests, whatever their length. A `rope_scaling` without a type, or with
 a key that `afdd` does not know, is refused.
 
-**Absent keys** mean what they do in transformers, whose classes differ in it from family to family.
-**The norms of latents** add 1e-6, as transformers does, whatever `rms_norm_eps` says; other
-programs add `rms_norm_eps`. **Weights without a part**: a bias, a norm of queries and keys, or
-shared experts that the weights hold and `config.json` does not name are refused.
+**Absent keys** mean what they do in transformers, whose classes differ in it from family to family;
+where they do not, the weights have other shapes, and are refused. **The norms of latents** add
+1e-6, as transformers does, whatever `rms_norm_eps` says; other programs add `rms_norm_eps`. **Parts
+that `config.json` does not name**: a bias of attention or the head, a norm of queries and keys, or
+shared experts are refused if the weights hold them, unless a bias is 0 throughout.
 
 **longrope**, the rotation of Phi-3.5-MoE, has two lists of factors: one for up to 4,096 tokens and
 one for longer sequences. The published code chooses per sequence, which requires rotating its keys

@@ -14,9 +14,6 @@
 namespace afd::daemon {
 namespace {
 
-// What a turn can add to the time that is waited: an idle loop looks around so often.
-constexpr uint64_t kTurnUsMax = 1'000'000;
-
 using Lanes = std::span<const std::unique_ptr<ExpertLane>>;
 
 // Whether the rows are routed here, or on their way to the experts.
@@ -65,7 +62,7 @@ AttentionLoop::AttentionLoop(const Settings& settings,
     : settings_(settings),
       parts_(parts),
       wait_(wait),
-      lived_(kTurnUsMax),
+      lived_(kIdleTickUs),
       probe_(parts.metrics, settings.session),
       sequences_(settings.sequences_max,
                  parts.attention->config().num_layers,
@@ -399,8 +396,8 @@ bool AttentionLoop::send_again(MicroBatch& micro_batch, const Error& error) {
 }
 
 // Whoever stores into a window can spoil every row.
-void AttentionLoop::warn(LogLimit& limit, const std::string& text) {
-    const auto num_unsaid = limit.take(schedule::steady_now_us() / 1000);
+void AttentionLoop::warn(LogLimit& limit, const std::string& text) const {
+    const auto num_unsaid = limit.take(parts_.now_us() / 1000);
     if (num_unsaid) log::warn("{}{}", text, LogLimit::more(*num_unsaid));
 }
 

@@ -95,7 +95,7 @@ class AttentionLoop {
     void dispatch(MicroBatch& micro_batch);
     void combine(MicroBatch& micro_batch);
     bool send_again(MicroBatch& micro_batch, const Error& error);
-    static void warn(LogLimit& limit, const std::string& text);
+    void warn(LogLimit& limit, const std::string& text) const;
     static void end_poisoned(const MicroBatch& micro_batch, const float* topk_weights);
     void run_head(MicroBatch& micro_batch);
     void release(const BatchPiece& piece);
@@ -125,6 +125,9 @@ class AttentionLoop {
     void end_wait_unless_blocked(MicroBatch& micro_batch);
     std::string describe(const MicroBatch& micro_batch, uint64_t now_us) const;
     std::string describe(const LaneWait& wait) const;
+
+    // So often an idle loop looks around, and a turn adds no more to the time that is waited.
+    static constexpr uint64_t kIdleTickUs = 1'000'000;
 
     const Settings settings_;
     Parts parts_;

@@ -14,7 +14,6 @@ namespace {
 
 // How often a waiting loop looks at its deadlines even if nobody rings.
 constexpr uint64_t kTickUs = 100'000;
-constexpr uint64_t kIdleTickUs = 1'000'000;
 // A wait that goes on is reported again after this long.
 constexpr uint64_t kReportAgainUs = 10'000'000;
 

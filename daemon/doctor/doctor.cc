@@ -41,7 +41,7 @@ std::string limit_text(uint64_t limit) {
 Finding examine_cpu(const MachineFacts& facts, const InstanceNeeds& needs) {
     std::string sets;
     for (const char* flag :
-         {"avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
+         {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16"}) {
         if (facts.cpu_flags.contains(flag)) sets += std::string(sets.empty() ? "" : ", ") + flag;
     }
     Finding finding{"cpu",
@@ -55,7 +55,7 @@ Finding examine_cpu(const MachineFacts& facts, const InstanceNeeds& needs) {
         finding.level = Level::kWarning;
         finding.remedy =
             "the portable kernels are many times slower: use a processor with AVX2, "
-            "or let a virtual machine have its host's (cpu: host)";
+            "FMA and F16C, or let a virtual machine have its host's (cpu: host)";
     } else if (needs.is_emulated) {
         finding.level = Level::kWarning;
         finding.remedy =

@@ -139,8 +139,9 @@ class ExpertLane {
     // Whether what the lane waits for has come: its slot, a step of its call, or its result.
     virtual bool is_answered(schedule::Order order) const = 0;
 
-    // For whom it waits now, call open or not (R7); nothing if for nobody. `now_us` (steady) ages
-    // the peer's heartbeat: to be called at every tick of a wait.
+    // For whom it waits now, call open or not (R7); nothing if for nobody. `now_us`, of one
+    // clock that the caller keeps to, ages the peer's heartbeat: to be called at every tick of a
+    // wait.
     virtual std::optional<LaneWait> waits_for(uint64_t /*now_us*/) { return std::nullopt; }
 
   private:

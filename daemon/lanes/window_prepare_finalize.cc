@@ -48,11 +48,12 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
     const bool is_routed = input.topk_ids != nullptr;
     if (is_routed) AFD_TRY(check_topk_ids(input, num_experts));
     const auto may_store = [&](uint32_t rank) { return lane.may_store_to(rank); };
-    if (!is_whole_to(lane) && !is_served_by(input.layer_id, may_store)) {
+    if (lane.has_voids() && !is_served_by(input.layer_id, may_store)) {
         // No accident: rounds are voided only where the placement is whole without their ranks.
         return unavailable(
-            "layer {}: FFN workers that are back have not acknowledged micro-batch {}, and others "
-            "with their experts are lost",
+            "layer {}: no FFN worker that has one of its experts has acknowledged what was voided "
+            "of "
+            "micro-batch {}",
             with(input.layer_id, slot));
     }
     const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane, input.layer_id);

@@ -58,7 +58,8 @@ class WindowPrepareFinalize final : public ops::PrepareFinalize {
     bool slot_free(uint32_t slot) override { return lanes_[slot].may_store(); }
 
     // REQUIRES: slot_free(slot). Errors: kInternal, an id outside the layer's experts.
-    // kUnavailable: all ranks that have one of them are void to the slot (R12).
+    // kUnavailable: all ranks that have one of the layer's experts are void to the slot (R12),
+    // whether the rows ask for it or not.
     Result<ops::Ticket> prepare_async(const ops::MoeInput& input, uint32_t slot) override;
 
     bool ready(const ops::Ticket&) const override { return true; }

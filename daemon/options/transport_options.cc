@@ -71,7 +71,8 @@ std::vector<ConfigOption> transport_options() {
          .member = &C::ucx_transports,
          .default_text = "tcp",
          .unit = "",
-         .description = "transport = ucx: which transports UCX may use, commas between (UCX_TLS)",
+         .description = "transport = ucx: which transports UCX may use, commas between (UCX_TLS); "
+                        "more than its own shared memory",
          .check = check_ucx_transports},
         {.name = "ucx_devices",
          .member = &C::ucx_devices,

@@ -17,8 +17,9 @@ namespace afd::daemon {
 
 class HangDetector {
   public:
-    // What one look can add: twice the longest time between two looks of the supervisor.
-    static constexpr uint64_t kLookMsMax = 4000;
+    // The longest time between two looks of the supervisor, and what one look can add.
+    static constexpr uint64_t kPeriodMsMax = 2000;
+    static constexpr uint64_t kLookMsMax = 2 * kPeriodMsMax;
 
     // `timeout_ms` 0: never.
     explicit HangDetector(uint64_t timeout_ms) : timeout_ms_(timeout_ms) {}

@@ -18,7 +18,8 @@ uint64_t heartbeat_period_ms(const Config& config) {
         if (timeout_ms == 0) continue;
         shortest_ms = shortest_ms == 0 ? timeout_ms : std::min(shortest_ms, timeout_ms);
     }
-    return shortest_ms == 0 ? 0 : std::clamp<uint64_t>(shortest_ms / 4, 250, 2000);
+    if (shortest_ms == 0) return 0;
+    return std::clamp<uint64_t>(shortest_ms / 4, 250, HangDetector::kPeriodMsMax);
 }
 
 const char* state_name(ServiceState::Level level) {

@@ -78,6 +78,7 @@ std::vector<ChatEvent> ChannelParser::finish() {
             break;
         case State::kArguments:
             arguments_->finish(pending_, events);
+            say_behind_call(std::span(events));
             break;
     }
     pending_.clear();
@@ -140,6 +141,15 @@ void ChannelParser::say(ChatEvent::Kind kind,
     add_text(kind, text, events);
 }
 
+void ChannelParser::say_behind_call(std::span<ChatEvent> events) {
+    for (ChatEvent& event : events) {
+        if (event.kind != ChatEvent::Kind::kContent) continue;
+        if (is_silent_ && has_said_) event.text.insert(0, "\n");
+        is_silent_ = false;
+        has_said_ = true;
+    }
+}
+
 bool ChannelParser::advance_text(std::vector<ChatEvent>& events) {
     const FoundMark end = find_end();
     const bool has_end = !end.mark.empty();
@@ -175,7 +185,9 @@ bool ChannelParser::advance_call(std::vector<ChatEvent>& events) {
 }
 
 bool ChannelParser::advance_arguments(std::vector<ChatEvent>& events) {
+    const size_t num_before = events.size();
     const std::string_view end = arguments_->advance(pending_, events);
+    say_behind_call(std::span(events).subspan(num_before));
     if (end.empty()) return false;
     end_message({0, end});
     return true;

@@ -20,6 +20,7 @@
 // OutputParser.
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,8 @@ class ChannelParser {
     void end_message(const FoundMark& end);
     // Text of the message.
     void say(ChatEvent::Kind kind, std::string_view text, std::vector<ChatEvent>& events);
+    // Of what has come of a call: text behind its arguments is text of the message, too.
+    void say_behind_call(std::span<ChatEvent> events);
     // What was held of a message that is a call, which ended with `end`.
     void add_call(std::string_view arguments, std::string_view end, std::vector<ChatEvent>& events);
 

@@ -16,8 +16,9 @@ Result<> refuse_unread(const TensorStore& tensors, const std::string& name, std:
         if (std::ranges::all_of(values, is_zero)) return {};
     }
     return invalid_argument(
-        "tensor {}: the weights hold it, and the model of config.json has no such part; correct {} "
-        "there, or fetch the file again",
+        "tensor {}: the weights hold it, and the model of config.json has no such part; if {} says "
+        "so "
+        "wrongly correct it there, else fetch the file again, or this model is not served",
         with(name, keys));
 }
 

@@ -6,6 +6,7 @@
 
 #include "model/attention/residual_steps.h"
 #include "model/checkpoint/tensor_names.h"
+#include "model/checkpoint/unread_tensor.h"
 
 namespace afd::model {
 
@@ -21,6 +22,8 @@ Result<EmbeddingHead> EmbeddingHead::load(const ModelFiles& files,
     if (config.has_head_bias) {
         AFD_ASSIGN(ends.head_bias_,
                    files.tensors().read_bf16(kHeadBiasTensor, std::span(shape).first(1)));
+    } else {
+        AFD_TRY(refuse_unread(files.tensors(), kHeadBiasTensor, "lm_head_bias"));
     }
     std::vector<ops::Bf16> own;
     if (!config.tie_word_embeddings) {

@@ -46,6 +46,11 @@ void read_scoring(KeyReader& keys, ModelConfig& config, const DeepseekDefaults& 
     if (config.topk_method == TopkMethod::kGreedy) return;
     config.num_groups = keys.count("n_group", 1, config.num_experts, usual.num_groups);
     config.topk_group = keys.count("topk_group", 1, config.num_groups, usual.topk_group);
+    if (config.topk_group > config.num_groups) {
+        keys.refuse(Code::kInvalidArgument,
+                    "topk_group",
+                    fmt::format("at most n_group, {}", config.num_groups));
+    }
 }
 
 constexpr const char* kFirstDense = "first_k_dense_replace";

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/checkpoint/tensor_names.h"
+#include "model/checkpoint/unread_tensor.h"
 
 namespace afd::model {
 
@@ -39,6 +40,7 @@ Result<MlaTensors> read_mla_tensors(const TensorStore& tensors,
     AFD_ASSIGN(out.gamma_input, read("input_layernorm.weight", {shape.hidden}));
     for (const MlaMatrix& matrix : mla_matrices(shape, layer)) {
         const AttentionMatrix& stored = matrix.stored;
+        AFD_TRY(refuse_unread(tensors, stored.prefix + ".bias", "attention_bias"));
         AFD_ASSIGN(out.*matrix.field,
                    read_matrix(tensors, stored.prefix, stored.num_outputs, stored.depth, format));
     }

@@ -11,8 +11,8 @@
 //                                      or a the first half of them and b the second one
 //   int8_floats(q, a, b)               int8 values, divided by kInt8Factor
 //   e4m3_floats(q, a, b)               e4m3 values, divided by kE4m3Factor
-//   store_rounded(to, a, b)            bf16 of both, of which none is a NaN or subnormal, or
-//                                      kRoundedMost or more
+//   store_rounded(to, a, b)            bf16 of both, of which none is a NaN or subnormal; they are
+//                                      below kRoundedMost, or if that is infinite infinite, too
 
 #include <algorithm>
 #include <array>
@@ -72,8 +72,8 @@ struct E4m3Values {
     }
 };
 
-// Whether no product with the scale is a NaN or subnormal or too large for Lanes::store_rounded(),
-// also where the scale is multiplied by kFactor first.
+// Whether Lanes::store_rounded() takes all products with the scale, also where the scale is
+// multiplied by kFactor first.
 template <typename Lanes, typename Values>
 [[gnu::always_inline]] inline bool is_ordinary(float scale) {
     constexpr float kFactor = Values::template kFactor<Lanes>;

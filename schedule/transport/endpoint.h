@@ -49,7 +49,7 @@ class Endpoint {
     // What the worker sleeps on; whatever arrives rings it if it is armed (R9).
     Doorbell doorbell() const { return Doorbell(control_.armed(), doorbell_, arrivals_); }
 
-    // What is known of a peer, aged by `now_us` (steady).
+    // What is known of a peer, aged by `now_us`, of one clock that the caller keeps to.
     PeerState peer(uint32_t index, uint64_t now_us);
     // Rings every peer's doorbell: once at the start of a process.
     virtual void ring_peers() = 0;

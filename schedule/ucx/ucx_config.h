@@ -15,7 +15,8 @@ struct UcxConfig {
     uint16_t port = 0;               // 0: any that is free; else the first that is, up to
     uint16_t last_port = 0;          // this one. So with the ports that UCX itself opens.
     // Whether these transports tell that a peer is gone. The shared memory of UCX ("sm,self") does
-    // not: there its silence does, and paths stay until the worker ends.
+    // not: there its silence does, and paths stay until the worker ends. False in tests and
+    // benchmarks only: an instance refuses such a list.
     bool tells_failures = true;
     // Who has UCX for longer than this never comes back: the process ends, and a successor has
     // another UCX.

@@ -85,7 +85,8 @@ class UcxOutbox {
     std::atomic<uint32_t> num_rows_{0};
     std::unique_ptr<Place> place_;
     bool is_kept_ = false;
-    // What UCX had not let go of when it was replaced; for ever, if it could not close the path.
+    // What UCX had not let go of when it was replaced; for ever only without
+    // UcxConfig::tells_failures.
     std::vector<std::unique_ptr<Place>> buried_;
 };
 

@@ -18,7 +18,7 @@ namespace afd::daemon {
 class FormatVerdicts {
   public:
     static constexpr size_t kFormatsMax = 64;
-    // Of all of them, beside the newest.
+    // Of all of them together; the newest stays, however long.
     static constexpr size_t kBytesMax = size_t{4} << 20;
 
     // The verdict of `judge()` about this format, which is called if it is not known.

@@ -109,8 +109,7 @@ struct EightWords {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(at.data()));
     }
     static void store_rounded(Bf16* to, Floats even, Floats odd) {
-        const Words low = _mm256_srli_epi32(bits(rounded_number(even)), 16);
-        const Words words = _mm256_blend_epi16(low, bits(rounded_number(odd)), 0xaa);
+        const Words words = pair(bits(rounded_number(even)), bits(rounded_number(odd)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
     }
     // The upper 8 of its 24 significant bits, half to even, as T. J. Dekker splits a number. With

@@ -91,7 +91,7 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
              needs.numeric_class = "portable";
          },
          "has none of the sets that kernels use",
-         "use a processor with AVX2"},
+         "use a processor with AVX2, FMA and F16C"},
         {"cores",
          Level::kWarning,
          [](MachineFacts&, InstanceNeeds& needs) { needs.num_threads = 5; },

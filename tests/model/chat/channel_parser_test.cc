@@ -118,7 +118,7 @@ const Said kCalls[] = {
     // What is said behind them is not lost.
     {"<|channel|>commentary to=functions.f json<|message|>{}\n`I look` <b>up.\n<|call|>"
      "<|channel|>final<|message|>x",
-     "t:f{}c:`I look` <b>up.x"},
+     "t:f{}c:`I look` <b>up.\nx"},
     {"<|channel|>commentary to=functions.f json<|message|>{}\n```sh\nls\n```<|call|>",
      "t:f{}c:```sh\nls\n```"},
     {"<|channel|>commentary to=functions.f json<|message|>{}}<|call|>", "t:f{}c:}"},

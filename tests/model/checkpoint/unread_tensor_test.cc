@@ -14,6 +14,8 @@
 
 #include "model/family/model_files.h"
 #include "model/gqa/gqa_tensors.h"
+#include "model/mla/mla_config.h"
+#include "model/mla/mla_tensors.h"
 #include "model/safetensors/safetensors_writer.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -59,9 +61,9 @@ TEST(UnreadTensor, OfGroupedHeadsIsNamedWithItsKeys) {
         "config.json has no such part; correct attention_bias or qkv_bias there, or fetch the "
         "file again");
     EXPECT_THAT(read_layer("self_attn.q_norm.weight", 0.0f, traits).error().message,
-                HasSubstr("correct use_qk_norm there"));
+                HasSubstr("if use_qk_norm says so wrongly"));
     EXPECT_THAT(read_layer("self_attn.o_proj.bias", -1.0f, traits).error().message,
-                HasSubstr("correct attention_bias there"));
+                HasSubstr("if attention_bias says so wrongly"));
     // As some programs write it with every matrix.
     for (const auto& [name, value] : {std::pair("self_attn.k_proj.bias", 0.0f),
                                       std::pair("self_attn.rotary_emb.inv_freq", 1.0f)}) {
@@ -79,8 +81,23 @@ TEST(UnreadTensor, OfSharedExpertsIsNamedWithItsKey) {
     ASSERT_FALSE(files.ok());
     EXPECT_EQ(files.error().message,
               "tensor model.layers.1.mlp.shared_experts.down_proj.weight: the weights hold it, and "
-              "the model of config.json has no such part; correct n_shared_experts there, or fetch "
-              "the file again");
+              "the model of config.json has no such part; if n_shared_experts says so wrongly "
+              "correct it there, else fetch the file again, or this model is not served");
+}
+
+TEST(UnreadTensor, OfLatentHeadsIsNamedWithItsKey) {
+    const test::TemporaryDirectory directory;
+    CheckpointBuilder builder(small_config());
+    builder.add("model.layers.1.self_attn.o_proj.bias", {64});
+    builder.write(directory.path());
+    const auto files = ModelFiles::open(directory.path());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto shape = mla_shape_of(files.value().config()).value();
+    const auto layer =
+        read_mla_tensors(files.value().tensors(), shape, ops::WeightFormat::kBf16, 1);
+    ASSERT_FALSE(layer.ok());
+    EXPECT_THAT(layer.error().message,
+                HasSubstr("tensor model.layers.1.self_attn.o_proj.bias: the weights hold it"));
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ TEST(AbsentKeys, MeanWhatTheyDoInTransformers) {
     EXPECT_EQ(v3.shared_intermediate, v3.moe_intermediate);
     EXPECT_TRUE(v3.norm_topk_prob);
     EXPECT_EQ(v3.dense_layers.size(), 3u);
+    json file = released("deepseek_v3");
+    file.erase("topk_group");
+    EXPECT_EQ(refused(file, {{"n_group", 2}}),
+              "config.json: topk_group is missing; supported: at most n_group, 2");
     const ModelConfig v2 = without("deepseek_v2", {"n_shared_experts", "norm_topk_prob"});
     EXPECT_EQ(v2.shared_intermediate, 2 * v2.moe_intermediate);
     EXPECT_FALSE(v2.norm_topk_prob);

@@ -278,7 +278,6 @@ TEST(Tokenizer, TakesAVocabularyWithoutTheBytesThatUtf8DoesNotUse) {
     }
 }
 
-// Other libraries read the file too, and number an added token anew that the vocabulary lacks.
 // Goal: an added token is the text that it is found in. Method: as DeepSeek-LLM's file has them,
 // characters that stand for bytes which UTF-8 does not use; and contents that are stand-ins: of
 // text, and of a byte that the vocabulary has. Oracle: the text that was encoded; what the others
@@ -327,6 +326,7 @@ TEST(Tokenizer, PlainTextHasOrdinaryAddedTokensAndNoMarks) {
     }
 }
 
+// Other libraries read the file too, and number an added token anew that the vocabulary lacks.
 TEST(Tokenizer, OfTheDemoModelHasItsSpecialTokensInTheVocabulary) {
     const std::string directory = AFD_DEMO_MODEL;
     std::ifstream stream(directory + "/tokenizer.json");

@@ -162,17 +162,18 @@ TEST_P(KvCacheOf, ItsKernelExpandsAsEveryOther) {
 }
 
 // Goal: products are rounded as the formula rounds, ties too. Method: scales from 1 to 2, of which
-// each 31st and all that are halfway between two bf16 numbers.
+// each 61st and all that are halfway between two bf16 numbers.
 TEST_P(KvCacheOf, ItsKernelRoundsEveryProductToEven) {
-    constexpr size_t kCount = 16;
+    constexpr size_t kCount = 32;  // Of one step of the widest lanes.
     constexpr uint32_t kOne = 0x3f800000;
     std::vector<float> scales;
-    for (uint32_t m = 0; m < 1u << 23; m += 31) scales.push_back(std::bit_cast<float>(kOne + m));
+    for (uint32_t m = 0; m < 1u << 23; m += 61) scales.push_back(std::bit_cast<float>(kOne + m));
     for (uint32_t m = 0x8000; m < 1u << 23; m += 0x10000) {
         scales.push_back(std::bit_cast<float>(kOne + m));
     }
-    constexpr std::array<int8_t, kCount> kValues = {
-        1, -1, 2, 64, 3, -5, 7, 9, 11, 21, 85, -127, 0, 33, 65, 127};
+    constexpr std::array<int8_t, kCount> kValues = {1,    -1, 2,   64, 3,   -5, 7,  9,   11, 21, 85,
+                                                    -127, 0,  33,  65, 127, -3, 5,  -64, 4,  8,  13,
+                                                    77,   99, -99, 17, -33, 51, 63, 101, 0,  -2};
     std::array<std::byte, kCount + sizeof(float)> row;
     std::memcpy(row.data(), kValues.data(), kCount);
     const cpu::Kernels& kernels = cpu::kernels(GetParam());

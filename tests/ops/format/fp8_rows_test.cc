@@ -122,8 +122,9 @@ TEST_P(Fp8Rows, ExpandToTheRoundedProductOfValueAndScale) {
                               1e-30f,
                               0x1p-117f,
                               0x1.fffffep-118f,
-                              127.99999f,
-                              128.0f,
+                              0x1.fffffep101f,
+                              0x1p102f,
+                              0x1.fffffep118f,
                               0x1p119f,
                               3e38f,
                               NAN}) {
