@@ -140,7 +140,7 @@ TEST(WindowVoids, ACallThatAllRanksAreVoidToIsAnError) {
     const auto refused = world.start();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, Code::kUnavailable);
-    EXPECT_NE(refused.error().message.find("have not acknowledged micro-batch 0"),
+    EXPECT_NE(refused.error().message.find("has acknowledged what was voided of micro-batch 0"),
               std::string::npos)
         << refused.error().message;
     world.acknowledge(0, WindowVoids::kSpoilt);

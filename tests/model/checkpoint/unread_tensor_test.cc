@@ -55,11 +55,10 @@ Result<GqaTensors> read_layer(const std::string& other, float value, const GqaTr
 TEST(UnreadTensor, OfGroupedHeadsIsNamedWithItsKeys) {
     GqaTraits traits;
     traits.shape = {.hidden = 8, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
-    EXPECT_EQ(
-        read_layer("self_attn.k_proj.bias", 0.5f, traits).error().message,
-        "tensor model.layers.0.self_attn.k_proj.bias: the weights hold it, and the model of "
-        "config.json has no such part; correct attention_bias or qkv_bias there, or fetch the "
-        "file again");
+    EXPECT_EQ(read_layer("self_attn.k_proj.bias", 0.5f, traits).error().message,
+              "tensor model.layers.0.self_attn.k_proj.bias: the weights hold it, and the model of "
+              "config.json has no such part; if attention_bias or qkv_bias says so wrongly correct "
+              "it there, else fetch the file again, or this model is not served");
     EXPECT_THAT(read_layer("self_attn.q_norm.weight", 0.0f, traits).error().message,
                 HasSubstr("if use_qk_norm says so wrongly"));
     EXPECT_THAT(read_layer("self_attn.o_proj.bias", -1.0f, traits).error().message,
