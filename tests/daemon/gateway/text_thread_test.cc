@@ -26,7 +26,8 @@
 namespace afd::daemon {
 namespace {
 
-constexpr double kSecondsMax = AFD_SANITIZED ? 50e-3 : 5e-3;
+// With the address sanitizer, 57 ms were seen on a Zen 3 that takes 0.9 to 1.2 ms without.
+constexpr double kSecondsMax = AFD_SANITIZED ? 150e-3 : 5e-3;
 constexpr size_t kTextsOfAKind = 7;
 
 // As many units as a short text has, less `num_fewer`.
