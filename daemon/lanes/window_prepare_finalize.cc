@@ -52,8 +52,7 @@ Result<ops::Ticket> WindowPrepareFinalize::prepare_async(const ops::MoeInput& in
         // No accident: rounds are voided only where the placement is whole without their ranks.
         return unavailable(
             "layer {}: no FFN worker that has one of its experts has acknowledged what was voided "
-            "of "
-            "micro-batch {}",
+            "of micro-batch {}",
             with(input.layer_id, slot));
     }
     const uint32_t left_out = is_routed ? 0 : left_out_ranks(lane, input.layer_id);

@@ -17,8 +17,7 @@ Result<> refuse_unread(const TensorStore& tensors, const std::string& name, std:
     }
     return invalid_argument(
         "tensor {}: the weights hold it, and the model of config.json has no such part; if {} says "
-        "so "
-        "wrongly correct it there, else fetch the file again, or this model is not served",
+        "so wrongly correct it there, else fetch the file again, or this model is not served",
         with(name, keys));
 }
 

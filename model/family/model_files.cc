@@ -104,14 +104,16 @@ Result<> add_kv_scales(const std::string& directory, TensorStore& tensors) {
         with(directory, kKvScalesFile, directory));
 }
 
-// Of an MLP by that name, stored as it is or by another program that has quantised it.
+// Of an MLP by either name that families have for it, stored as it is or by another program that
+// has quantised it.
 Result<> refuse_unread_shared(const TensorStore& tensors, const ModelConfig& config) {
     if (config.num_shared_slots() > 0) return {};
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
-        const std::string stem =
-            layer_tensor(layer, config.names.shared_experts + "." + config.names.down);
-        for (const char* end : {".weight", ".qweight", ".weight_packed"}) {
-            AFD_TRY(refuse_unread(tensors, stem + end, "n_shared_experts"));
+        for (const char* name : {"mlp.shared_experts.", "mlp.shared_expert."}) {
+            const std::string stem = layer_tensor(layer, name + config.names.down);
+            for (const char* end : {".weight", ".qweight", ".weight_packed"}) {
+                AFD_TRY(refuse_unread(tensors, stem + end, "n_shared_experts"));
+            }
         }
     }
     return {};

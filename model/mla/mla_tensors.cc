@@ -49,6 +49,8 @@ Result<MlaTensors> read_mla_tensors(const TensorStore& tensors,
     }
     const uint64_t latent = shape.kv_lora_rank;
     AFD_ASSIGN(out.gamma_kv_a, read("self_attn.kv_a_layernorm.weight", {latent}));
+    AFD_TRY(
+        refuse_unread(tensors, layer_tensor(layer, "self_attn.kv_b_proj.bias"), "attention_bias"));
     // Always bf16, whatever the others are: it is absorbed head by head.
     AFD_ASSIGN(out.kv_b_proj,
                read("self_attn.kv_b_proj.weight",

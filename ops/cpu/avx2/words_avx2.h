@@ -80,14 +80,14 @@ struct EightWords {
     static constexpr float kInt8Factor = 0x1p-24f;
     static void int8_floats(const std::byte* q, Floats& even, Floats& odd) {
         const Words bytes = sixteen_bytes_twice(q);
-        even = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4>(0, 8, 2)));
-        odd = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4>(1, 9, 2)));
+        even = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4, 0, 8>()));
+        odd = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4, 1, 9>()));
     }
     // An fp16 number's exponent has a bias that is 8 more. With subnormal floats the product would
     // take a Zen 3 twice the time.
     static constexpr float kE4m3Factor = 256.0f;
     static void e4m3_floats(const std::byte* q, Floats& even, Floats& odd) {
-        const Words bytes = _mm256_shuffle_epi8(sixteen_bytes_twice(q), places<2>(0, 1, 2));
+        const Words bytes = _mm256_shuffle_epi8(sixteen_bytes_twice(q), places<2, 0, 1>());
         const Words halves = _mm256_and_si256(_mm256_srai_epi16(bytes, 1),
                                               _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
         even = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
@@ -96,17 +96,20 @@ struct EightWords {
     static Words sixteen_bytes_twice(const std::byte* from) {
         return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     }
-    // For a shuffle: bytes first_low, first_low + step ... as the highest ones of numbers of kBytes
-    // in the lower lane, those from first_high on in the upper one; the others are 0.
-    template <int kBytes>
-    [[gnu::always_inline]] static Words places(int first_low, int first_high, int step) {
-        alignas(32) std::array<int8_t, 32> at{};
-        for (int i = 0; i < 32; ++i) {
-            const int first = i < 16 ? first_low : first_high;
-            const bool is_highest = i % kBytes == kBytes - 1;
-            at[i] = static_cast<int8_t>(is_highest ? first + i % 16 / kBytes * step : -1);
-        }
-        return _mm256_load_si256(reinterpret_cast<const __m256i*>(at.data()));
+    // For a shuffle: bytes kLow, kLow + 2 ... as the highest ones of numbers of kBytes in the lower
+    // lane, those from kHigh on in the upper one; the others are 0.
+    template <int kBytes, int kLow, int kHigh>
+    [[gnu::always_inline]] static Words places() {
+        alignas(32) static constexpr std::array<int8_t, 32> kPlaces = [] {
+            std::array<int8_t, 32> places{};
+            for (int i = 0; i < 32; ++i) {
+                const int place = (i < 16 ? kLow : kHigh) + i % 16 / kBytes * 2;
+                const bool is_highest = i % kBytes == kBytes - 1;
+                places[i] = static_cast<int8_t>(is_highest ? place : -1);
+            }
+            return places;
+        }();
+        return _mm256_load_si256(reinterpret_cast<const __m256i*>(kPlaces.data()));
     }
     static void store_rounded(Bf16* to, Floats even, Floats odd) {
         const Words words = pair(bits(rounded_number(even)), bits(rounded_number(odd)));
