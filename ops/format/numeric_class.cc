@@ -89,16 +89,35 @@ constexpr Classes kAllClasses = [] {
     return classes;
 }();
 
-struct SupportedClasses {
-    Classes classes{};
-    size_t count = 0;
+// What this processor offers. Asked once: operators ask for each row, and CPUID leaves a virtual
+// machine, which takes microseconds.
+class Offer {
+  public:
+    bool is_native(const Traits& traits) const { return is_native_[&traits - kClasses]; }
+    std::span<const NumericClass> supported() const { return {supported_.data(), count_}; }
+    NumericClass best() const { return best_; }
 
-    SupportedClasses() {
-        for (const NumericClass numeric_class : kAllClasses) {
-            if (supported(numeric_class)) classes[count++] = numeric_class;
+  private:
+    Offer() {
+        for (const Traits& traits : kClasses) {
+            const bool is_native = traits.is_native != nullptr && traits.is_native();
+            is_native_[&traits - kClasses] = is_native;
+            if (is_native) best_ = traits.numeric_class;
+            if (is_native || traits.is_portable) supported_[count_++] = traits.numeric_class;
         }
     }
+    friend const Offer& offer();
+
+    std::array<bool, std::size(kClasses)> is_native_{};
+    Classes supported_{};
+    size_t count_ = 0;
+    NumericClass best_ = NumericClass::kPortable;
 };
+
+const Offer& offer() {
+    static const Offer kOffer;
+    return kOffer;
+}
 
 }  // namespace
 
@@ -130,17 +149,15 @@ bool supported(NumericClass numeric_class) {
 
 bool is_native(NumericClass numeric_class) {
     const Traits* traits = find(numeric_class);
-    return traits != nullptr && traits->is_native != nullptr && traits->is_native();
+    return traits != nullptr && offer().is_native(*traits);
 }
 
 std::span<const NumericClass> supported_numeric_classes() {
-    static const SupportedClasses found;
-    return {found.classes.data(), found.count};
+    return offer().supported();
 }
 
 NumericClass best_numeric_class() {
-    const auto classes = supported_numeric_classes();
-    return *std::find_if(classes.rbegin(), classes.rend(), is_native);
+    return offer().best();
 }
 
 }  // namespace afd::ops
