@@ -51,24 +51,26 @@ uint64_t reclaimable_bytes(const std::string& directory, const std::string& pref
     return sum_bytes;
 }
 
-uint64_t room_of(std::optional<uint64_t> limit,
-                 std::optional<uint64_t> current,
-                 uint64_t reclaimable) {
-    if (!limit || !current || *limit >= kUnlimitedV1) return kNoMemoryLimit;
-    const uint64_t used = *current - std::min(*current, reclaimable);
-    return *limit - std::min(*limit, used);
-}
+// The files of a group's memory, which differ in their names.
+struct MemoryFiles {
+    const char* limit;
+    const char* current;
+    const char* prefix;  // Of the sums in memory.stat.
+};
 
-uint64_t room_v2(const std::string& directory) {
-    return room_of(number_in(directory + "/memory.max"),
-                   number_in(directory + "/memory.current"),
-                   reclaimable_bytes(directory, ""));
-}
+constexpr MemoryFiles kVersion2 = {"/memory.max", "/memory.current", ""};
+constexpr MemoryFiles kVersion1 = {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_"};
 
-uint64_t room_v1(const std::string& directory) {
-    return room_of(number_in(directory + "/memory.limit_in_bytes"),
-                   number_in(directory + "/memory.usage_in_bytes"),
-                   reclaimable_bytes(directory, "total_"));
+// What is not needed is not read: each file costs ten microseconds, memory.stat more.
+uint64_t room_of(const std::string& directory, const MemoryFiles& files, uint64_t wanted_bytes) {
+    const auto limit = number_in(directory + files.limit);
+    if (!limit || *limit >= kUnlimitedV1) return kNoMemoryLimit;
+    const auto current = number_in(directory + files.current);
+    if (!current) return kNoMemoryLimit;
+    const uint64_t unused = *limit - std::min(*limit, *current);
+    if (unused >= wanted_bytes) return unused;
+    const uint64_t reclaimable = reclaimable_bytes(directory, files.prefix);
+    return *limit - std::min(*limit, *current - std::min(*current, reclaimable));
 }
 
 // "max 100000" or "150000 100000": microseconds of a period.
@@ -123,13 +125,15 @@ ControlGroups own_control_groups() {
     return parse_control_groups({std::istreambuf_iterator<char>(file), {}});
 }
 
-uint64_t control_group_room_bytes(const std::string& root, const ControlGroups& groups) {
+uint64_t control_group_room_bytes(const std::string& root,
+                                  const ControlGroups& groups,
+                                  uint64_t wanted_bytes) {
     uint64_t least = kNoMemoryLimit;
     for_each_above(root, groups.unified, [&](const std::string& directory) {
-        least = std::min(least, room_v2(directory));
+        least = std::min(least, room_of(directory, kVersion2, wanted_bytes));
     });
     for_each_above(root + "/memory", groups.memory, [&](const std::string& directory) {
-        least = std::min(least, room_v1(directory));
+        least = std::min(least, room_of(directory, kVersion1, wanted_bytes));
     });
     return least;
 }

@@ -32,8 +32,11 @@ ControlGroups own_control_groups();
 // Of a group: its limit less what is in use, which is its usage less what the kernel gives back by
 // itself before it refuses anything: file pages (mapped weights among them) and reclaimable slab.
 // Shared memory is not among them: it is swap-backed and counts as anonymous in memory.stat. Groups
-// without a limit, or whose files cannot be read, leave kNoMemoryLimit.
-uint64_t control_group_room_bytes(const std::string& root, const ControlGroups& groups);
+// without a limit, or whose files cannot be read, leave kNoMemoryLimit. `wanted_bytes`: where there
+// are as many, the answer may be less than all that there are, and takes less time.
+uint64_t control_group_room_bytes(const std::string& root,
+                                  const ControlGroups& groups,
+                                  uint64_t wanted_bytes = UINT64_MAX);
 
 // How many cores' worth of time the groups get; 0: all.
 double control_group_cores(const std::string& root, const ControlGroups& groups);

@@ -24,16 +24,17 @@ uint64_t machine_bytes() {
 
 }  // namespace
 
-uint64_t available_memory_bytes() {
+uint64_t available_memory_bytes(uint64_t wanted_bytes) {
     // Where the hierarchy is mounted elsewhere nothing is found, and the machine's memory counts.
-    return std::min(machine_bytes(),
-                    control_group_room_bytes(kControlGroupRoot, own_control_groups()));
+    return std::min(
+        machine_bytes(),
+        control_group_room_bytes(kControlGroupRoot, own_control_groups(), wanted_bytes));
 }
 
 Result<> check_memory_room(const std::string& what,
                            uint64_t size_bytes,
                            const std::string& remedy) {
-    const uint64_t available_bytes = available_memory_bytes();
+    const uint64_t available_bytes = available_memory_bytes(size_bytes);
     if (size_bytes <= available_bytes) return {};
     return resource_exhausted(
         "{} needs {} bytes of memory but {} are available; {}, or raise the memory limit of the "

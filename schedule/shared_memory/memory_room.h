@@ -13,8 +13,9 @@ namespace afd::schedule {
 
 // The smaller of MemAvailable (/proc/meminfo) and what the control group and those above it leave
 // (control_group.h). Memory that the kernel gives back by itself counts as available in both.
-// UINT64_MAX if nobody says.
-uint64_t available_memory_bytes();
+// UINT64_MAX if nobody says. `wanted_bytes`: where there are as many, the answer may be less than
+// all that there are, and takes less time.
+uint64_t available_memory_bytes(uint64_t wanted_bytes = UINT64_MAX);
 
 // Whether there is room for `size_bytes` more; `what` needs them. `remedy`: what to do if there is
 // not, besides giving the machine or the control group more.

@@ -36,9 +36,9 @@ class ControlGroup : public testing::Test {
         write(group, "memory.current", "95");
         write(group, "memory.stat", "anon 9\nfile 86\nshmem 6\ninactive_file 60\nactive_file 20");
     }
-    uint64_t room(const std::string& group) const {
-        return control_group_room_bytes(root_.string(),
-                                        {.unified = group, .memory = "", .cpu = ""});
+    uint64_t room(const std::string& group, uint64_t wanted_bytes = UINT64_MAX) const {
+        return control_group_room_bytes(
+            root_.string(), {.unified = group, .memory = "", .cpu = ""}, wanted_bytes);
     }
 
     std::filesystem::path root_;
@@ -59,6 +59,13 @@ TEST_F(ControlGroup, WithoutMemoryStatAllThatIsInUseCounts) {
     EXPECT_EQ(room("/pod"), 0u) << "a limit that was lowered below what is in use";
     write("/pod", "memory.stat", "inactive_file 1000");
     EXPECT_EQ(room("/pod"), 100u) << "more given back than in use: read at another time";
+}
+
+TEST_F(ControlGroup, WhatIsUnusedAnswersWhoWantsNoMore) {
+    write_with_cache("/pod");
+    EXPECT_EQ(room("/pod", 5), 5u);
+    EXPECT_EQ(room("/pod", 6), 85u);
+    EXPECT_EQ(room("/pod", 86), 85u);
 }
 
 TEST_F(ControlGroup, TheGroupWithTheLeastRoomDecides) {
