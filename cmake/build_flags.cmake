@@ -69,10 +69,12 @@ function(afd_maths_sources)
 endfunction()
 
 # afd_command_line(sources...): files whose work is to read a command line with CLI11, which takes
-# seconds to optimise and never long to run.
+# seconds to optimise and never long to run: a release does not. Where nothing is optimised they are
+# as all others, with precompiled headers and several at once.
 function(afd_command_line)
-  set_source_files_properties(${ARGN} PROPERTIES
-    COMPILE_OPTIONS $<$<CONFIG:Release>:-O0> SKIP_PRECOMPILE_HEADERS ON)
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0 SKIP_PRECOMPILE_HEADERS ON)
+  endif()
 endfunction()
 
 # afd_crash_points(targets...): AFD_CRASH_POINT (proto/crash_point.h) means something in their files.

@@ -7,7 +7,7 @@ namespace afd::daemon {
 namespace {
 
 // What requests do comes first.
-constexpr int kNice = 10;
+constexpr int kWarmerNice = 10;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void CacheWarmer::begin() {
 void CacheWarmer::run() const {
     // This lowers the priority of this thread alone. It is refused once system calls are confined;
     // the thread then goes on with the priority that it has.
-    static_cast<void>(::setpriority(PRIO_PROCESS, 0, kNice));
+    static_cast<void>(::setpriority(PRIO_PROCESS, 0, kWarmerNice));
     begins_.wait();
     size_t part = 0;
     // Relaxed: partner: the store in the destructor.

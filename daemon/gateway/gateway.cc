@@ -18,7 +18,7 @@ namespace {
 // Whoever connects has something to ask. A connection that stays silent for longer than this gives
 // way to the next: it would hold a place for which a client with a pool of connections, or a probe,
 // waits.
-constexpr uint64_t kSilentMs = 1000;
+constexpr uint64_t kSilentClientMs = 1000;
 
 }  // namespace
 
@@ -98,7 +98,7 @@ void Gateway::limit_connections(size_t num_max) {
 void Gateway::make_room_for(ClientSession& client) {
     const SessionTable::Patience patience{
         .idle_ms = config_.idle_timeout_ms,
-        .silent_ms = std::min(config_.idle_timeout_ms, kSilentMs)};
+        .silent_ms = std::min(config_.idle_timeout_ms, kSilentClientMs)};
     // Once, and not for each session: a surplus connection must cost little.
     const std::unordered_set<const ClientSession*> in_flight = flights_.clients();
     ClientSession* idle = sessions_.longest_idle(patience, [&](const ClientSession& other) {

@@ -14,7 +14,7 @@ namespace {
 
 // Beside a data thread that is never idle it gets a tenth of the core, and the disk has something
 // to do.
-constexpr int kNice = 10;
+constexpr int kReaderNice = 10;
 
 constexpr auto kBeginAfter = std::chrono::seconds(10);
 constexpr auto kLook = std::chrono::milliseconds(10);
@@ -48,7 +48,7 @@ void WeightReader::run(std::span<const uint32_t> cpus) {
     // cost only speed.
     if (!cpus.empty()) static_cast<void>(threads::pin_this_thread(cpus).ok());
     // Linux gives a thread by its id a priority of its own.
-    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice));
+    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kReaderNice));
     has_begun_.count_down();
     let_others_begin();
     const auto start = std::chrono::steady_clock::now();

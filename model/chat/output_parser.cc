@@ -10,7 +10,6 @@ namespace {
 
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThinkEnd = "</think>";
-constexpr std::string_view kBlanks = " \t\n\r";
 constexpr std::string_view kBlanksAtStart = " \t\n\r\v\f";
 // Of a call, in which its arguments begin: otherwise one in which they never do would be looked
 // through anew with each token.

@@ -18,13 +18,13 @@ using Kind = Schema::Kind;
 
 constexpr size_t kCountMax = 100'000;
 
-constexpr std::array kTypes{std::pair{"null", Kind::kNull},
-                            std::pair{"boolean", Kind::kBoolean},
-                            std::pair{"integer", Kind::kInteger},
-                            std::pair{"number", Kind::kNumber},
-                            std::pair{"string", Kind::kString},
-                            std::pair{"array", Kind::kArray},
-                            std::pair{"object", Kind::kObject}};
+constexpr std::array kTypeNames{std::pair{"null", Kind::kNull},
+                                std::pair{"boolean", Kind::kBoolean},
+                                std::pair{"integer", Kind::kInteger},
+                                std::pair{"number", Kind::kNumber},
+                                std::pair{"string", Kind::kString},
+                                std::pair{"array", Kind::kArray},
+                                std::pair{"object", Kind::kObject}};
 
 bool is_of(const OrderedJson& value, Kind kind) {
     switch (kind) {
@@ -100,7 +100,7 @@ Result<std::vector<Kind>> read_kinds(const OrderedJson& schema, const std::strin
     const OrderedJson names = type.is_array() ? type : OrderedJson::array({type});
     std::vector<Kind> kinds;
     for (const OrderedJson& name : names) {
-        for (const auto& [known, kind] : kTypes) {
+        for (const auto& [known, kind] : kTypeNames) {
             if (name == known) kinds.push_back(kind);
         }
     }

@@ -34,7 +34,7 @@ Error bad_tensor(const std::string& origin,
 }
 
 // What a file that begins with these bytes is taken for; null: nothing that is known.
-const char* format_of(std::span<const std::byte> prefix) {
+const char* other_format_of(std::span<const std::byte> prefix) {
     const std::string_view text(reinterpret_cast<const char*>(prefix.data()), prefix.size());
     if (text.starts_with("PK\x03\x04")) return "a zip archive, as .npz and .pt files are";
     return text.starts_with("\x93NUMPY") ? "a NumPy array (.npy)" : nullptr;
@@ -204,7 +204,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     }
     // Before the string is made: the number is the file's, and could ask for any amount of memory.
     if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
-        if (const char* other = format_of(prefix)) {
+        if (const char* other = other_format_of(prefix)) {
             return data_loss("{}: this is {}, no safetensors file", with(path, other));
         }
         return data_loss(

@@ -14,10 +14,6 @@ constexpr uint8_t kNotListed = 0;
 constexpr uint8_t kListed = 1;
 constexpr uint8_t kTaken = 2;
 
-std::span<int32_t> words_at(std::byte* base, uint64_t offset, size_t count) {
-    return {static_cast<int32_t*>(static_cast<void*>(base + offset)), count};
-}
-
 std::span<uint64_t> executions_of(const WindowLayout& layout, ControlView control) {
     void* words = control.base() + layout.ffn_control.executions_offset;
     return {static_cast<uint64_t*>(words), layout.ffn_control.executions_bytes / sizeof(uint64_t)};
@@ -45,10 +41,11 @@ ReadyScan::ReadyScan(ReturnTransport& transport,
       round_of_session_(num_sessions_, 0) {
     const FfnControlLayout& offsets = transport.layout().ffn_control;
     std::byte* base = transport.own_control().base();
-    layer_ids_ = words_at(base, offsets.layer_ids_offset, num_sessions_);
-    session_ids_ = words_at(base, offsets.session_ids_offset, num_sessions_);
-    micro_batch_ids_ = words_at(base, offsets.micro_batch_ids_offset, num_sessions_);
-    expert_ids_ = words_at(base, offsets.expert_ids_offset, num_sessions_ * slots_per_micro_batch_);
+    layer_ids_ = {words_at(base, offsets.layer_ids_offset), num_sessions_};
+    session_ids_ = {words_at(base, offsets.session_ids_offset), num_sessions_};
+    micro_batch_ids_ = {words_at(base, offsets.micro_batch_ids_offset), num_sessions_};
+    expert_ids_ = {words_at(base, offsets.expert_ids_offset),
+                   num_sessions_ * slots_per_micro_batch_};
     ready_.reserve(known_.size());
     suspects_.reserve(known_.size());
     taken_.reserve(num_sessions_);

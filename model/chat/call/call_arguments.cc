@@ -8,8 +8,6 @@
 namespace afd::model {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\n\r";
-
 void drop_blanks(std::string& text) {
     text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
 }

@@ -46,7 +46,6 @@ FoundMark first_mark(std::string_view text, std::span<const std::string_view> ma
 Sayable sayable(std::string_view text,
                 std::span<const std::string_view> marks,
                 size_t& num_searched) {
-    constexpr std::string_view kBlanks = " \t\n\r";
     const FoundMark end = first_mark(text, marks, num_searched);
     const size_t num_certain = end.mark.empty() ? text.size() - num_held(text, marks) : end.at;
     const size_t num_new =

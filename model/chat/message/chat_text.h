@@ -12,6 +12,9 @@
 
 namespace afd::model {
 
+// Blanks and line breaks between the parts of an answer.
+inline constexpr std::string_view kBlanks = " \t\n\r";
+
 // `text` without characters of `set` at its end, at its start, at both.
 std::string_view strip_right(std::string_view text, std::string_view set = " \t\n\r\v\f");
 std::string_view strip_left(std::string_view text, std::string_view set = " \t\n\r\v\f");
