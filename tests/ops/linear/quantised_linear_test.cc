@@ -178,14 +178,14 @@ std::vector<Bf16> rounded(const std::vector<float>& sums) {
 TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
     SerialParallel serial;
     for (const WeightFormat format : kInt4Formats) {
-        for (const size_t num_rows : kRowCounts) {
-            for (const size_t depth : kDepths) {
-                for (const Scales scales : {Scales::kAny, Scales::kShort}) {
-                    // With zero points short ones are as any.
-                    if (has_zero_points(format) && scales == Scales::kShort) continue;
-                    const RandomInt4 w(kOutputs, depth, format, 5, scales);
+        for (const size_t depth : kDepths) {
+            for (const Scales scales : {Scales::kAny, Scales::kShort}) {
+                // With zero points short ones are as any.
+                if (has_zero_points(format) && scales == Scales::kShort) continue;
+                const RandomInt4 w(kOutputs, depth, format, 5, scales);
+                const std::vector<Bf16> plain = w.dequantised();
+                for (const size_t num_rows : kRowCounts) {
                     const RandomMatrix x(num_rows, depth, 6);
-                    const std::vector<Bf16> plain = w.dequantised();
                     const std::vector<Bf16> want =
                         GetParam() == NumericClass::kAvx512Bf16 && !has_zero_points(format)
                             ? rounded(product_by_groups(x, w))

@@ -96,10 +96,11 @@ struct RandomInt4 {
 
     // [num_outputs, depth]
     std::vector<Bf16> dequantised() const {
+        const Int4Weight w = weight();
         std::vector<Bf16> rows(num_outputs * depth);
         for (size_t n = 0; n < num_outputs; ++n) {
             for (size_t k = 0; k < depth; ++k) {
-                rows[n * depth + k] = from_float(weight().number(n, k) * weight().scale_at(n, k));
+                rows[n * depth + k] = from_float(w.number(n, k) * w.scale_at(n, k));
             }
         }
         return rows;

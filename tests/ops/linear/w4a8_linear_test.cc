@@ -49,6 +49,7 @@ std::vector<float> w4a8_sums(const RandomMatrix& x,
 
 // The formula, one operation after the other.
 std::vector<float> formula(const RandomMatrix& x, const RandomInt4& w) {
+    const Int4Weight weight = w.weight();
     const size_t group = int4_group_size(w.format);
     std::vector<float> y(x.num_rows * w.num_outputs);
     std::vector<int8_t> q(x.num_cols);
@@ -60,9 +61,9 @@ std::vector<float> formula(const RandomMatrix& x, const RandomInt4& w) {
             for (size_t first = 0; first < w.depth; first += group) {
                 int products = 0;
                 for (size_t k = first; k < std::min(first + group, w.depth); ++k) {
-                    products += q[k] * (w.weight().value(n, k) - w.weight().zero_at(n, k));
+                    products += q[k] * (weight.value(n, k) - weight.zero_at(n, k));
                 }
-                sum = std::fma(w.weight().scale_at(n, first), static_cast<float>(products), sum);
+                sum = std::fma(weight.scale_at(n, first), static_cast<float>(products), sum);
             }
             y[i * w.num_outputs + n] = sum * row_scale;
         }
@@ -76,8 +77,8 @@ TEST_P(W4a8Linear, IsTheFormula) {
     SerialParallel serial;
     for (const WeightFormat format : kInt4Formats) {
         for (const size_t depth : {1u, 7u, 8u, 31u, 32u, 33u, 63u, 64u, 65u, 100u, 515u}) {
+            const RandomInt4 w(kW4a8Outputs, depth, format, 5);
             for (const size_t num_rows : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 13u, 40u}) {
-                const RandomInt4 w(kW4a8Outputs, depth, format, 5);
                 const RandomMatrix x(num_rows, depth, 6);
                 const std::vector<float> have =
                     w4a8_sums(x, PackedLinear::pack(w.weight(), GetParam()), serial);
