@@ -54,10 +54,16 @@ Result<CpuPlan> CoreClaims::plan(const std::vector<uint32_t>& allowed,
 
 void CoreClaims::hold(const CpuPlan& plan) const {
     if (!file_.valid()) return;
-    struct flock all = lock_of(F_UNLCK, 0);
-    all.l_len = 0;
-    ::fcntl(file_.get(), F_OFD_SETLK, &all);
-    claim(pinned_cores(plan));
+    const std::vector<uint32_t> held = pinned_cores(plan);
+    claim(held);
+    // The cores between them, and behind the last: those that are held are never free for a moment.
+    uint32_t first = 0;
+    for (const uint32_t core : held) {
+        if (core > first) release(first, core - first);
+        first = core + 1;
+    }
+    constexpr uint32_t kToTheEnd = 0;
+    release(first, kToTheEnd);
 }
 
 std::vector<uint32_t> CoreClaims::by_preference(const std::vector<uint32_t>& allowed,
@@ -87,6 +93,12 @@ void CoreClaims::claim(const std::vector<uint32_t>& cores) const {
         struct flock lock = lock_of(F_RDLCK, core);
         ::fcntl(file_.get(), F_OFD_SETLK, &lock);
     }
+}
+
+void CoreClaims::release(uint32_t first, uint32_t num) const {
+    struct flock lock = lock_of(F_UNLCK, first);
+    lock.l_len = static_cast<off_t>(num);
+    ::fcntl(file_.get(), F_OFD_SETLK, &lock);
 }
 
 // "0,64" or "0-1": 0 for the first thread of a physical core, also where nothing is told.

@@ -41,6 +41,8 @@ class CoreClaims {
   private:
     bool is_claimed_by_other(uint32_t core) const;
     void claim(const std::vector<uint32_t>& cores) const;
+    // `num` cores from `first` on; 0: all from there on.
+    void release(uint32_t first, uint32_t num) const;
     size_t place_among_siblings(uint32_t core) const;
 
     const UniqueFd file_;  // Invalid: nobody's claims are known.
