@@ -7,9 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "tests/temporary_directory.h"
 
@@ -92,6 +94,27 @@ TEST_F(CoreClaimsTest, APlanAddsClaimsUntilOneIsHeldAlone) {
     EXPECT_THAT(cores_of(second, config_with(1)), ElementsAre(4, 5)) << "those of both are taken";
     first.hold(small);
     EXPECT_THAT(cores_of(third, config_with(1)), ElementsAre(2, 3)) << "given up";
+}
+
+// Another instance looks all the while. Oracle: the core of both plans is never among the free
+// ones.
+TEST_F(CoreClaimsTest, WhatIsHeldOnIsFreeAtNoMoment) {
+    const CoreClaims first = claims();
+    const CoreClaims other = claims();
+    plan_of(first, config_with(2));
+    const CpuPlan small = plan_of(first, config_with(1));
+    std::atomic<bool> is_done = false;
+    std::thread holding([&] {
+        for (int i = 0; i < 20'000; ++i) first.hold(small);
+        is_done.store(true, std::memory_order_relaxed);  // Partner: the load below.
+    });
+    size_t num_free = 0;
+    while (!is_done.load(std::memory_order_relaxed)) {
+        // Where 0 is free, it comes before 7, which nobody claims.
+        if (other.by_preference({0, 7}, 1).front() == 0) ++num_free;
+    }
+    holding.join();
+    EXPECT_EQ(num_free, 0u);
 }
 
 TEST_F(CoreClaimsTest, OneThreadOfEachCoreComesBeforeTheSecond) {
