@@ -217,7 +217,7 @@ struct DnnlExperts::State {
 
     dnnl::engine engine{dnnl::engine::kind::cpu, 0};
     dnnl::stream stream{engine};
-    const ops::cpu::Kernels& kernels = ops::cpu::kernels(ops::best_numeric_class());
+    const ops::cpu::Kernels& kernels = ops::cpu::best_kernels();
     unsigned num_threads;
     bool is_int8;
     bool has_swiglu = false;  // The gate product does it.

@@ -192,7 +192,8 @@ LimitLoops of_this_processor() {
         loops.int8 = int8_zmm;
         loops.int8_operations = kSumsZmm * 128;
     }
-    if (__builtin_cpu_supports("avx512bf16")) {
+    // Where pairs are no slower than two multiply-adds.
+    if (ops::best_numeric_class() == ops::NumericClass::kAvx512Bf16) {
         loops.bf16 = bf16_zmm;
         loops.bf16_operations = kSumsZmm * 64;
     }

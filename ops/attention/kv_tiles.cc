@@ -49,13 +49,13 @@ void encode_key_pairs(KvDtype dtype, const Bf16* key, size_t count, size_t row, 
 
 void expand_kv_rows(KvDtype dtype, const cpu::QuantisedRows& rows, Bf16* v) {
     AFD_DASSERT(dtype == KvDtype::kInt8 || dtype == KvDtype::kFp8, "other rows have no tiles");
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     (dtype == KvDtype::kFp8 ? kernels.expand_fp8 : kernels.expand_int8)(rows, v);
 }
 
 void expand_key_pairs(KvDtype dtype, const cpu::QuantisedKeyPairs& keys, Bf16* v) {
     AFD_DASSERT(dtype == KvDtype::kInt8 || dtype == KvDtype::kFp8, "other keys have no tiles");
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     (dtype == KvDtype::kFp8 ? kernels.expand_fp8_pairs : kernels.expand_int8_pairs)(keys, v);
 }
 

@@ -38,7 +38,7 @@ void LatentRows::write_int8_channels(size_t slot, const float* ckv, const float*
 }
 
 void LatentRows::expand_channels(const std::byte* from, Bf16* ckv, Bf16* kr) const {
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     const auto* q = reinterpret_cast<const int8_t*>(from);
     kernels.expand_int8_channels(q, cache_.quant_scale_ckv, latent_, ckv);
     kernels.expand_int8_channels(q + latent_, cache_.quant_scale_ckr, rope_, kr);

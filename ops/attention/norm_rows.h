@@ -13,7 +13,7 @@ namespace afd::ops {
 
 // Every class has the same bits here.
 inline const cpu::ResidualKernels& residual_kernels() {
-    return cpu::kernels(best_numeric_class()).residual;
+    return cpu::best_kernels().residual;
 }
 
 // Asserts that rows in and out are of one shape.

@@ -61,6 +61,7 @@ BlockSizes BlockSizes::of(const Caches& caches) {
     sizes.fetch_far = std::min(round_down(caches.second_level / 64, 64), kFarMost);
     sizes.near_rows = caches.first_level >= kLargeFirstLevel ? std::numeric_limits<size_t>::max()
                                                              : kNearRowsOfSmall;
+    sizes.streams_to_first_level_alone = caches.streams_to_first_level_alone;
     sizes.panels = std::clamp<size_t>(
         caches.first_level / 2 / std::max<size_t>(sizes.fetch_near, 1), 1, kPanelsMax);
     sizes.second_level = caches.second_level / 8 * 5;

@@ -50,6 +50,10 @@ const Kernels& kernels(NumericClass numeric_class) {
     return portable_kernels();
 }
 
+const Kernels& best_kernels() {
+    return kernels(newest_numeric_class());
+}
+
 const Kernels& exchange_amx_kernels(const Kernels& kernels) {
     return *std::exchange(current_amx_kernels(), &kernels);
 }

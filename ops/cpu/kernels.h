@@ -232,6 +232,10 @@ struct Kernels {
 // REQUIRES: supported(numeric_class).
 const Kernels& kernels(NumericClass numeric_class);
 
+// For what has the same bits in every class: the table of the newest instructions that this
+// processor has, whichever class is its fastest.
+const Kernels& best_kernels();
+
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 // Class avx512 without and with VNNI; kernels() takes the second where this processor has it.

@@ -40,7 +40,7 @@ class NibbleLines {
                 fetch_to_second_level(next_rows_);
                 next_rows_ += kLineBytes;
             } else {
-                fetch_own_line<kFetch, AfterUse::kKeep>(line_, ahead_);
+                fetch_own_line<kFetch>(line_, ahead_);
                 line_ += kLineBytes;
             }
         }

@@ -15,10 +15,11 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 
-// Which weights a tile fetches: its own to the first-level cache; its own to the second-level one,
-// since the first one has room for little, and from there once more just ahead of their use; or
-// those of the next panel.
-enum class Fetch { kNear, kFarThenNear, kNext };
+// Which weights a tile fetches: its own to the first-level cache; to that alone, so that what the
+// second-level one holds, rows and their sums, survives the stream of weights; its own to the
+// second-level one, since the first one has room for little, and from there once more just ahead of
+// their use; or those of the next panel.
+enum class Fetch { kNear, kNearAlone, kFarThenNear, kNext };
 
 // The last step of kFarThenNear, in bytes.
 constexpr size_t kFetchNear = 1024;
@@ -30,31 +31,25 @@ inline void fetch_to_second_level(uintptr_t at) {
     __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
-// What happens to lines that leave the first-level cache after kNear: the second-level one has
-// taken them (kKeep), or they are dropped (kDrop) and what it holds, rows and their sums, survives
-// the stream of weights.
-enum class AfterUse { kKeep, kDrop };
-
 // The fetch of one line of a tile's own weights, from the line in use.
-template <Fetch kFetch, AfterUse kAfterUse>
+template <Fetch kFetch>
 inline void fetch_own_line(const void* at, size_t ahead) {
-    constexpr bool kIsNear = kFetch == Fetch::kNear;
-    constexpr int kNearLocality = kAfterUse == AfterUse::kDrop ? 0 : 3;
-    __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, kIsNear ? kNearLocality : 2);
-    if constexpr (!kIsNear) {
+    constexpr int kLocality = kFetch == Fetch::kNear ? 3 : kFetch == Fetch::kNearAlone ? 0 : 2;
+    __builtin_prefetch(static_cast<const char*>(at) + ahead, 0, kLocality);
+    if constexpr (kFetch == Fetch::kFarThenNear) {
         __builtin_prefetch(static_cast<const char*>(at) + kFetchNear, 0, 3);
     }
 }
 
 // The fetches of one step of depth, whose weights are the two lines at `at`.
-template <Fetch kFetch, AfterUse kAfterUse>
+template <Fetch kFetch>
 inline void fetch_weights(const void* at, size_t ahead, uintptr_t& next, size_t next_step) {
     if constexpr (kFetch == Fetch::kNext) {
         fetch_to_second_level(next);
         next += next_step;
     } else {
-        fetch_own_line<kFetch, kAfterUse>(at, ahead);
-        fetch_own_line<kFetch, kAfterUse>(static_cast<const char*>(at) + kLineBytes, ahead);
+        fetch_own_line<kFetch>(at, ahead);
+        fetch_own_line<kFetch>(static_cast<const char*>(at) + kLineBytes, ahead);
     }
 }
 
@@ -64,6 +59,16 @@ template <typename Arguments, typename Body>
     if (a.fetch_next.from != nullptr) return body.template operator()<Fetch::kNext>();
     if (a.fetch_ahead.is_far) return body.template operator()<Fetch::kFarThenNear>();
     return body.template operator()<Fetch::kNear>();
+}
+
+// The same for a tile that is as fast with kNearAlone where the processor is (BlockSizes).
+template <typename Arguments, typename Body>
+[[gnu::always_inline]] inline void with_streamed_fetch(const Arguments& a, const Body& body) {
+    const bool is_near = a.fetch_next.from == nullptr && !a.fetch_ahead.is_far;
+    if (is_near && block_sizes().streams_to_first_level_alone) {
+        return body.template operator()<Fetch::kNearAlone>();
+    }
+    with_fetch(a, body);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace afd::ops {
 
 void exp_row(std::span<const float> x, float maximum, float temperature, std::span<float> y) {
     AFD_ASSERT(x.size() == y.size(), "%zu values, room for %zu", x.size(), y.size());
-    cpu::kernels(best_numeric_class()).exp_row(x.data(), maximum, temperature, x.size(), y.data());
+    cpu::best_kernels().exp_row(x.data(), maximum, temperature, x.size(), y.data());
 }
 
 }  // namespace afd::ops

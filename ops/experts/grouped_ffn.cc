@@ -220,7 +220,7 @@ void prepare_rows(const ExpertTable& experts,
                   const InputScratch& scratch,
                   Parallel& parallel) {
     const Rows<const Bf16> x = input.rows.rows;
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     const bool is_first = matrix == &PackedExpert::gate_up;
     for_each_row(groups, x.num_cols, parallel, [&](size_t row, const Work& group) {
         const PackedLinear& weight = group.expert->*matrix;

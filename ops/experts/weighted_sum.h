@@ -57,7 +57,7 @@ class WeightedSum {
 
   private:
     // Of bf16 rows; every class has the same bits here.
-    const cpu::ResidualKernels& kernels_ = cpu::kernels(best_numeric_class()).residual;
+    const cpu::ResidualKernels& kernels_ = cpu::best_kernels().residual;
     size_t first_;
     size_t count_;
     float sums_[kSumColumns] = {};

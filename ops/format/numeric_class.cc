@@ -44,7 +44,13 @@ bool has_avx512_bf16() {
 bool has_amx() {
     return has_avx512_bf16() && amx_support().is_offered;
 }
+bool is_of_intel() {
+    return __builtin_cpu_is("intel");
+}
 #else
+constexpr bool is_of_intel() {
+    return false;
+}
 constexpr bool (*has_avx2)() = nullptr;
 constexpr bool (*has_avx512)() = nullptr;
 constexpr bool (*has_avx512_bf16)() = nullptr;
@@ -95,6 +101,7 @@ class Offer {
   public:
     bool is_native(const Traits& traits) const { return is_native_[&traits - kClasses]; }
     std::span<const NumericClass> supported() const { return {supported_.data(), count_}; }
+    NumericClass newest() const { return newest_; }
     NumericClass best() const { return best_; }
 
   private:
@@ -102,15 +109,18 @@ class Offer {
         for (const Traits& traits : kClasses) {
             const bool is_native = traits.is_native != nullptr && traits.is_native();
             is_native_[&traits - kClasses] = is_native;
-            if (is_native) best_ = traits.numeric_class;
+            if (is_native) newest_ = traits.numeric_class;
             if (is_native || traits.is_portable) supported_[count_++] = traits.numeric_class;
         }
+        const bool has_slow_pairs = newest_ == NumericClass::kAvx512Bf16 && is_of_intel();
+        best_ = has_slow_pairs ? NumericClass::kAvx512 : newest_;
     }
     friend const Offer& offer();
 
     std::array<bool, std::size(kClasses)> is_native_{};
     Classes supported_{};
     size_t count_ = 0;
+    NumericClass newest_ = NumericClass::kPortable;
     NumericClass best_ = NumericClass::kPortable;
 };
 
@@ -154,6 +164,10 @@ bool is_native(NumericClass numeric_class) {
 
 std::span<const NumericClass> supported_numeric_classes() {
     return offer().supported();
+}
+
+NumericClass newest_numeric_class() {
+    return offer().newest();
 }
 
 NumericClass best_numeric_class() {

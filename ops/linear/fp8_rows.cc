@@ -10,7 +10,7 @@
 namespace afd::ops {
 
 void encode_fp8_row(const Bf16* x, size_t count, std::byte* row) {
-    cpu::kernels(best_numeric_class()).encode_fp8(x, count, row);
+    cpu::best_kernels().encode_fp8(x, count, row);
 }
 
 void round_row_to_fp8(const Bf16* x, size_t count, Bf16* y) {
@@ -24,8 +24,7 @@ void round_row_to_fp8(const Bf16* x, size_t count, Bf16* y) {
 }
 
 void expand_fp8_row(const std::byte* row, size_t count, Bf16* x) {
-    cpu::kernels(best_numeric_class())
-        .expand_fp8({.values = row, .scales = row + count, .count = count}, x);
+    cpu::best_kernels().expand_fp8({.values = row, .scales = row + count, .count = count}, x);
 }
 
 }  // namespace afd::ops

@@ -23,7 +23,7 @@ LinearInput quantised_input(Rows<const Bf16> rows,
     auto* values = cursor.take<int8_t>(rows.num_rows * stride);
     auto* scale = cursor.take<float>(rows.num_rows);
     auto* sum = cursor.take<int32_t>(rows.num_rows);
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     for_rows(parallel, rows.num_rows, rows.num_cols, [&](size_t first, size_t last, unsigned) {
         for (size_t row = first; row < last; ++row) {
             scale[row] = quantise_row(

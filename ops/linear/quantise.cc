@@ -27,7 +27,7 @@ void quantise(DType dtype,
               int8_t* q,
               float* scale,
               bool is_streamed) {
-    const cpu::Kernels& kernels = cpu::kernels(best_numeric_class());
+    const cpu::Kernels& kernels = cpu::best_kernels();
     switch (dtype) {
         case DType::kBf16:
             return kernels.quantise_bf16(

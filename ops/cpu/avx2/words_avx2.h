@@ -65,13 +65,16 @@ struct EightWords {
         const Words top = _mm256_slli_epi32(words, 28 - kBit);
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 28));
     }
-    // As expand(), with a bias that is 126 less.
+    // Looked up, since 0.5 is subnormal: ops/cpu/avx512/words_avx512.h.
     template <int kBit>
     static Floats e2m1(Words words) {
-        const Words top = _mm256_slli_epi32(words, 28 - kBit);
-        const Words bits = _mm256_and_si256(_mm256_srai_epi32(top, 6),
-                                            _mm256_set1_epi32(static_cast<int>(0x81c00000u)));
-        return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p126f));
+        const Floats magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+        // The permute looks at the lowest three bits of a lane.
+        const Floats magnitude =
+            _mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(words, kBit));
+        const Floats sign =
+            _mm256_and_ps(floats(_mm256_slli_epi32(words, 28 - kBit)), _mm256_set1_ps(-0.0f));
+        return _mm256_or_ps(magnitude, sign);
     }
     // quantised_values.h: the first of two registers has the even elements.
     static constexpr bool kIsEvenAndOdd = true;

@@ -80,8 +80,7 @@ void int8_tile_of(const Int8TileArguments& a) {
         // A line for every quad of depth is more than kAvx512TileRows rows have.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
         next_rows += kLineBytes;
-        fetch_weights<kFetch, AfterUse::kKeep>(
-            weights, a.fetch_ahead.bytes, next_weights, a.fetch_next.step_bytes);
+        fetch_weights<kFetch>(weights, a.fetch_ahead.bytes, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + 64);
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {

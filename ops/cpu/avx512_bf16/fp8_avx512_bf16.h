@@ -75,8 +75,8 @@ void unpack_fp8_pairs(const UnpackFp8Arguments& a) {
     const std::byte* line = a.values;
     uint16_t* out = a.out;
     for (size_t k = 0; k < a.depth; k += 4, line += 2 * kLineBytes, out += 2 * kPairElements) {
-        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(line, a.fetch_ahead);
-        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(line + kLineBytes, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear>(line, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear>(line + kLineBytes, a.fetch_ahead);
         const auto low = expand(line);
         const auto high = expand(line + kLineBytes);
         _mm512_store_si512(out, low.first);
@@ -142,7 +142,7 @@ class Fp8Rows {
             fetch_to_second_level(next_rows_);
             next_rows_ += kLineBytes;
         } else {
-            fetch_own_line<kFetch, AfterUse::kDrop>(line, ahead_);
+            fetch_own_line<kFetch>(line, ahead_);
         }
     }
 
@@ -201,7 +201,7 @@ void fp8_rows(const Fp8TileArguments& a) {
 
 template <size_t kRows>
 void fp8_tile_of(const Fp8TileArguments& a) {
-    with_fetch(a, [&]<Fetch kFetch>() { fp8_rows<kRows, kFetch>(a); });
+    with_streamed_fetch(a, [&]<Fetch kFetch>() { fp8_rows<kRows, kFetch>(a); });
 }
 
 // Rows of one tile: more products would not fit into the registers.

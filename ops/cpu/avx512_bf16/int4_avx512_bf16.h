@@ -321,8 +321,8 @@ void unpack_nibble_group(
         out += kPairElements;
     };
     for (size_t k = 0; k < count; k += kInt4Step, bytes += kInt4StepBytes) {
-        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes, a.fetch_ahead);
-        fetch_own_line<Fetch::kNear, AfterUse::kKeep>(bytes + kHalfBytes, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear>(bytes, a.fetch_ahead);
+        fetch_own_line<Fetch::kNear>(bytes + kHalfBytes, a.fetch_ahead);
         const size_t left = count - k;
         if (left >= kInt4Step) {
             unrolled<4>([&](size_t pair)

@@ -33,7 +33,7 @@ void unpack_group_pairs(const UnpackGroupsArguments& a,
         _mm512_storeu_ps(out_scales + half * kHalfColumns, scales.outside);
         for (size_t k = 0; k < count; k += kInt4Step) {
             const std::byte* words = bytes + k / kInt4Step * kInt4StepBytes + half * kHalfBytes;
-            fetch_own_line<Fetch::kNear, AfterUse::kKeep>(words, a.fetch_ahead);
+            fetch_own_line<Fetch::kNear>(words, a.fetch_ahead);
             const __m512i nibbles = _mm512_load_si512(words);
             uint16_t* pairs = out + k * kPanelColumns + half * kPanelColumns;
             for (unsigned pair = 0; pair < 4 && k + 2 * pair < count; ++pair) {

@@ -50,8 +50,7 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     const auto step = [&](auto&& broadcast_x) __attribute__((always_inline)) {
         // A line for every pair of depth is enough for kAvx512TileRows rows.
         if constexpr (kFetch == Fetch::kNext) fetch_to_second_level(next_rows);
-        fetch_weights<kFetch, AfterUse::kDrop>(
-            weights, a.fetch_ahead.bytes, next_weights, a.fetch_next.step_bytes);
+        fetch_weights<kFetch>(weights, a.fetch_ahead.bytes, next_weights, a.fetch_next.step_bytes);
         const __m512i w_low = _mm512_load_si512(weights);
         const __m512i w_high = _mm512_load_si512(weights + kPanelColumns);
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
@@ -78,7 +77,7 @@ void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
         float* out = a.out + p * kPanelColumns;
-        with_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
+        with_streamed_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
     }
 }
 

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 namespace afd::ops::cpu {
 namespace {
 
@@ -55,6 +57,18 @@ TEST(Caches, AreThoseOfTheOldLeavesWhereAVirtualMachineHasNoOthers) {
 TEST(Caches, AreSmallOnesWhereNobodySays) {
     const Caches caches = caches_of([](uint32_t, uint32_t) { return CpuidWords{}; });
     EXPECT_EQ(caches, kSmallCaches);
+}
+
+TEST(Caches, OfIntelTakeStreamsInBothLevels) {
+    const auto of = [](const char* name) {
+        static uint32_t word = 0;
+        std::memcpy(&word, name, sizeof word);
+        return caches_of([](uint32_t leaf, uint32_t /*index*/) -> CpuidWords {
+            return leaf == 0 ? CpuidWords{.a = 13, .b = word} : CpuidWords{};
+        });
+    };
+    EXPECT_FALSE(of("GenuineIntel").streams_to_first_level_alone);
+    EXPECT_TRUE(of("AuthenticAMD").streams_to_first_level_alone);
 }
 
 TEST(Caches, EndWithALeafThatDoesNot) {

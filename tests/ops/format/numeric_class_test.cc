@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 namespace afd::ops {
@@ -27,7 +30,7 @@ TEST(NumericClass, AllAreListedSlowestFirst) {
                            NumericClass::kAmx}));
 }
 
-TEST(NumericClass, PortableIsAlwaysSupportedAndTheBestIsTheLastNativeOne) {
+TEST(NumericClass, PortableIsAlwaysSupportedAndTheNewestIsTheLastNativeOne) {
     const auto classes = supported_numeric_classes();
     ASSERT_FALSE(classes.empty());
     EXPECT_EQ(classes.front(), NumericClass::kPortable);
@@ -36,7 +39,18 @@ TEST(NumericClass, PortableIsAlwaysSupportedAndTheBestIsTheLastNativeOne) {
         EXPECT_TRUE(supported(numeric_class));
         if (is_native(numeric_class)) last = numeric_class;
     }
-    EXPECT_EQ(best_numeric_class(), last);
+    EXPECT_EQ(newest_numeric_class(), last);
+}
+
+// Oracle: what the operating system says of the processor.
+TEST(NumericClass, TheBestIsTheNewestButWhereProductsOfPairsAreSlow) {
+    std::ifstream file("/proc/cpuinfo");
+    const std::string info(std::istreambuf_iterator<char>(file), {});
+    const bool is_of_intel = info.find("GenuineIntel") != std::string::npos;
+    const bool multiplies_pairs = newest_numeric_class() == NumericClass::kAvx512Bf16;
+    EXPECT_EQ(best_numeric_class(),
+              is_of_intel && multiplies_pairs ? NumericClass::kAvx512 : newest_numeric_class());
+    EXPECT_TRUE(is_native(best_numeric_class()));
 }
 
 TEST(NumericClass, AmxIsSupportedEverywhere) {
