@@ -34,6 +34,14 @@ constexpr size_t kFarMost = 8192;
 // slower through the second level on both.
 constexpr size_t kNearRowsOfSmall = 6;
 constexpr size_t kLargeFirstLevel = size_t{48} << 10;
+// By way of the second level, 8 KiB ahead, an Emerald Rapids (48 KiB, 2 MiB) reads bf16 weights at
+// 0.98 instead of 0.84 of a plain read with one row, 0.95 instead of 0.83 with two, 0.86 instead of
+// 0.73 with four, and as fast as before with eight; to the first level alone at half of that.
+size_t near_rows_of(const Caches& caches) {
+    if (caches.is_filled_by_second_level) return 0;
+    return caches.first_level >= kLargeFirstLevel ? std::numeric_limits<size_t>::max()
+                                                  : kNearRowsOfSmall;
+}
 
 BlockSizes& current() {
     static BlockSizes sizes = BlockSizes::of(processor_caches());
@@ -59,9 +67,7 @@ BlockSizes BlockSizes::of(const Caches& caches) {
     sizes.widened = std::min(caches.first_level / 4 / sizeof(float), kWidenedMax);
     sizes.fetch_near = std::min(round_down(caches.first_level / 8, 64), kNearMost);
     sizes.fetch_far = std::min(round_down(caches.second_level / 64, 64), kFarMost);
-    sizes.near_rows = caches.first_level >= kLargeFirstLevel ? std::numeric_limits<size_t>::max()
-                                                             : kNearRowsOfSmall;
-    sizes.streams_to_first_level_alone = caches.streams_to_first_level_alone;
+    sizes.near_rows = near_rows_of(caches);
     sizes.panels = std::clamp<size_t>(
         caches.first_level / 2 / std::max<size_t>(sizes.fetch_near, 1), 1, kPanelsMax);
     sizes.second_level = caches.second_level / 8 * 5;

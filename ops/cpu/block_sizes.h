@@ -34,11 +34,8 @@ struct BlockSizes {
     size_t fetch_near = 0;
     size_t fetch_far = 0;
     // Rows of a tile that fetch to the first-level cache: few where it has 32 KiB, all where it has
-    // half as much again.
+    // half as much again, none where lines come faster by way of the second-level one.
     size_t near_rows = 0;
-    // Whether tiles of bf16 and fp8 weights with AVX-512 BF16 fetch lines to the first-level cache
-    // alone (Fetch::kNearAlone), of the rows that fetch there.
-    bool streams_to_first_level_alone = false;
     // Panels that are passed at once at most, kPanelsMax of them: what is fetched ahead for all of
     // them takes half of the first-level cache.
     size_t panels = 0;

@@ -63,7 +63,7 @@ Caches caches_of(Cpuid cpuid) {
           size_t{cpuid(kAmdSecondLevel, 0).c >> 16} << 10});
     fill(kSmallCaches);
     constexpr uint32_t kGenuineIntel = 0x756e6547;  // The first four letters of its name.
-    caches.streams_to_first_level_alone = cpuid(0, 0).b != kGenuineIntel;
+    caches.is_filled_by_second_level = cpuid(0, 0).b == kGenuineIntel;
     return caches;
 }
 

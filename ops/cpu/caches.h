@@ -13,10 +13,9 @@ namespace afd::ops::cpu {
 struct Caches {
     size_t first_level = 0;   // Bytes of data.
     size_t second_level = 0;  // Bytes.
-    // Whether lines come as fast to the first-level cache alone (prefetchnta) as to both. Not so on
-    // a processor of Intel's: one to four rows of bf16 weights from memory took an Emerald Rapids
-    // 1.6 to 2.1 times as long. Elsewhere the second-level cache keeps what is used again.
-    bool streams_to_first_level_alone = true;
+    // Whether lines from memory come faster by way of the second-level cache, as on Intel's
+    // processors: a core waits for many more of them there than at its first-level one.
+    bool is_filled_by_second_level = false;
 
     friend bool operator==(const Caches&, const Caches&) = default;
 };

@@ -53,22 +53,13 @@ inline void fetch_weights(const void* at, size_t ahead, uintptr_t& next, size_t 
     }
 }
 
-// Calls body.template operator()<fetch>() with what the arguments of a tile ask for.
-template <typename Arguments, typename Body>
+// Calls body.template operator()<fetch>() with what the arguments of a tile ask for. kNear: kNear
+// or kNearAlone.
+template <Fetch kNear = Fetch::kNear, typename Arguments, typename Body>
 [[gnu::always_inline]] inline void with_fetch(const Arguments& a, const Body& body) {
     if (a.fetch_next.from != nullptr) return body.template operator()<Fetch::kNext>();
     if (a.fetch_ahead.is_far) return body.template operator()<Fetch::kFarThenNear>();
-    return body.template operator()<Fetch::kNear>();
-}
-
-// The same for a tile that is as fast with kNearAlone where the processor is (BlockSizes).
-template <typename Arguments, typename Body>
-[[gnu::always_inline]] inline void with_streamed_fetch(const Arguments& a, const Body& body) {
-    const bool is_near = a.fetch_next.from == nullptr && !a.fetch_ahead.is_far;
-    if (is_near && block_sizes().streams_to_first_level_alone) {
-        return body.template operator()<Fetch::kNearAlone>();
-    }
-    with_fetch(a, body);
+    return body.template operator()<kNear>();
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "ops/cpu/avx512/words_avx512.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
+#include "ops/cpu/weight_fetch.h"
 #include "ops/tensor/bf16.h"
 
 namespace afd::ops::cpu {
@@ -57,9 +58,8 @@ inline __m512i high_columns() {
     return _mm512_add_epi32(low_columns(), _mm512_set1_epi32(8));
 }
 
-// kRows rows x one panel. kFetchesNext: the next panel, to the second-level cache, by lines of
-// pairs of depth; else its own.
-template <size_t kRows, bool kFetchesNext>
+// kRows rows x one panel. Of the next panel it fetches lines of pairs of depth.
+template <size_t kRows, Fetch kFetch>
 void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
     using Lanes = SixteenWords;
     alignas(64) float floats[BlockSizes::kWidenedMax];
@@ -76,10 +76,8 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         even[r] = _mm512_permutex2var_ps(low, even_columns(), high);
         odd[r] = _mm512_permutex2var_ps(low, odd_columns(), high);
     });
-    const char* fetched = kFetchesNext ? reinterpret_cast<const char*>(a.fetch_next.from)
-                                       : reinterpret_cast<const char*>(panel) + a.fetch_ahead.bytes;
-    const size_t fetch_step =
-        kFetchesNext ? (a.fetch_next.step_bytes + 1) / 2 : kPanelColumns * sizeof *panel;
+    auto next_weights = reinterpret_cast<uintptr_t>(a.fetch_next.from);
+    const size_t next_step = (a.fetch_next.step_bytes + 1) / 2;
     const uint16_t* weights = panel;
     for (size_t first = 0; first < a.depth; first += piece_depth) {
         const size_t count = std::min(piece_depth, a.depth - first);
@@ -88,8 +86,12 @@ void tile_of(const TileArguments& a, const uint16_t* panel, float* out) {
         for (const float* end = x + count; x < end; ++x, weights += kPanelColumns) {
             // One line a step, so that fetching keeps pace with multiplying instead of running
             // ahead of it.
-            __builtin_prefetch(fetched, 0, kFetchesNext ? 2 : 3);
-            fetched += fetch_step;
+            if constexpr (kFetch == Fetch::kNext) {
+                fetch_to_second_level(next_weights);
+                next_weights += next_step;
+            } else {
+                fetch_own_line<kFetch>(weights, a.fetch_ahead.bytes);
+            }
             const __m512i words = _mm512_loadu_si512(weights);
             const __m512 w_even = Lanes::low_half(words);
             const __m512 w_odd = Lanes::high_half(words);
@@ -112,11 +114,7 @@ void tile(const TileArguments& a) {
         for (size_t p = 0; p < a.num_panels; ++p) {
             const uint16_t* panel = a.panel + p * a.panel_elements;
             float* out = a.out + p * kPanelColumns;
-            if (a.fetch_next.from != nullptr) {
-                tile_of<kRows, true>(a, panel, out);
-            } else {
-                tile_of<kRows, false>(a, panel, out);
-            }
+            with_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
         }
     });
 }

@@ -201,7 +201,7 @@ void fp8_rows(const Fp8TileArguments& a) {
 
 template <size_t kRows>
 void fp8_tile_of(const Fp8TileArguments& a) {
-    with_streamed_fetch(a, [&]<Fetch kFetch>() { fp8_rows<kRows, kFetch>(a); });
+    with_fetch<Fetch::kNearAlone>(a, [&]<Fetch kFetch>() { fp8_rows<kRows, kFetch>(a); });
 }
 
 // Rows of one tile: more products would not fit into the registers.

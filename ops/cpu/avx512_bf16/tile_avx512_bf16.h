@@ -77,7 +77,8 @@ void tile_rows(const TileArguments& a) {
     for (size_t p = 0; p < a.num_panels; ++p) {
         const uint16_t* panel = a.panel + p * a.panel_elements;
         float* out = a.out + p * kPanelColumns;
-        with_streamed_fetch(a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
+        with_fetch<Fetch::kNearAlone>(
+            a, [&]<Fetch kFetch>() { tile_of<kRows, kFetch>(a, panel, out); });
     }
 }
 

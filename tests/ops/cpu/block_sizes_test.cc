@@ -42,7 +42,7 @@ std::vector<BlockSizes> others() {
     most.fetch_near = most.fetch_far = size_t{1} << 20;
     return {BlockSizes::of(cpu::kSmallCaches),
             BlockSizes::of({32 * kKiB, 512 * kKiB}),
-            BlockSizes::of({48 * kKiB, 2048 * kKiB}),
+            BlockSizes::of({48 * kKiB, 2048 * kKiB, true}),
             BlockSizes::of({64 * kKiB, 1024 * kKiB}),
             least,
             most};
@@ -59,7 +59,8 @@ TEST(BlockSizes, FollowTheCaches) {
     EXPECT_GE(of_server.near_rows, 12u);
     EXPECT_EQ(of_server.panels, 4u);
 
-    const BlockSizes intel = BlockSizes::of({48 * kKiB, 2048 * kKiB});
+    const BlockSizes intel = BlockSizes::of({48 * kKiB, 2048 * kKiB, true});
+    EXPECT_EQ(intel.near_rows, 0u);
     EXPECT_EQ(intel.piece_depth, 512u);
     EXPECT_EQ(intel.piece_rows, 384u);
     EXPECT_EQ(intel.panel_depth, 16384u);

@@ -59,7 +59,7 @@ TEST(Caches, AreSmallOnesWhereNobodySays) {
     EXPECT_EQ(caches, kSmallCaches);
 }
 
-TEST(Caches, OfIntelTakeStreamsInBothLevels) {
+TEST(Caches, OfIntelAreFilledByTheSecondLevel) {
     const auto of = [](const char* name) {
         static uint32_t word = 0;
         std::memcpy(&word, name, sizeof word);
@@ -67,8 +67,8 @@ TEST(Caches, OfIntelTakeStreamsInBothLevels) {
             return leaf == 0 ? CpuidWords{.a = 13, .b = word} : CpuidWords{};
         });
     };
-    EXPECT_FALSE(of("GenuineIntel").streams_to_first_level_alone);
-    EXPECT_TRUE(of("AuthenticAMD").streams_to_first_level_alone);
+    EXPECT_TRUE(of("GenuineIntel").is_filled_by_second_level);
+    EXPECT_FALSE(of("AuthenticAMD").is_filled_by_second_level);
 }
 
 TEST(Caches, EndWithALeafThatDoesNot) {
