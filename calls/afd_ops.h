@@ -96,8 +96,9 @@ const char* afd_ops_name(size_t index);
  * name, or no memory for it. Lives as long as the library. */
 const char* afd_ops_describe(const char* name);
 
-/* The numeric classes that this processor can run, in the order of their speed where they are
- * native: without AMX the last one, amx, is emulated, and slow. NULL from the end on. */
+/* The numeric classes that this processor can run, oldest instructions first. Where they are native
+ * that is the order of their speed, but avx512 is faster than avx512-bf16 on Intel's processors;
+ * without AMX the last one, amx, is emulated, and slow. NULL from the end on. */
 const char* afd_ops_class(size_t index);
 
 /* Step one. `attributes`: a JSON object, or NULL for none. `options`: NULL for all zero. Tensors

@@ -58,7 +58,7 @@ class HostList {
         std::string weights_identity;  // Apart from what kv_dtype adds.
         std::string vocabulary_digest;
         std::string numeric_class;  // Its name: what every host must be able to run.
-        // That the leader could run instead, and not slowly; slowest first.
+        // That the leader could run instead, and not slowly; oldest instructions first.
         std::vector<std::string> native_numeric_classes;
         // The hosts that are awaited, and what each hears when it joins.
         std::map<std::string, cluster::Joined> awaited;

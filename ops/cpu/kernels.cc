@@ -8,6 +8,13 @@
 namespace afd::ops::cpu {
 namespace {
 
+#ifdef AFD_OPS_X86
+const Kernels& fastest_avx512_kernels() {
+    if (!__builtin_cpu_supports("avx512vnni")) return avx512_kernels();
+    return __builtin_cpu_supports("avx512vbmi") ? avx512_vbmi_kernels() : avx512_vnni_kernels();
+}
+#endif
+
 const Kernels& fastest_amx_kernels() {
 #ifdef AFD_OPS_X86
     if (is_native(NumericClass::kAmx)) return amx_kernels();
@@ -32,8 +39,7 @@ const Kernels& kernels(NumericClass numeric_class) {
             // PackedLinear refuses to hold its weights.
             return avx2_kernels();
         case NumericClass::kAvx512: {
-            static const Kernels& fastest =
-                __builtin_cpu_supports("avx512vnni") ? avx512_vnni_kernels() : avx512_kernels();
+            static const Kernels& fastest = fastest_avx512_kernels();
             return fastest;
         }
         case NumericClass::kAvx512Bf16:

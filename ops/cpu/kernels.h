@@ -238,9 +238,11 @@ const Kernels& best_kernels();
 
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
-// Class avx512 without and with VNNI; kernels() takes the second where this processor has it.
+// Class avx512 without VNNI, with it, and with VBMI besides; kernels() takes the last that this
+// processor has.
 const Kernels& avx512_kernels();
 const Kernels& avx512_vnni_kernels();
+const Kernels& avx512_vbmi_kernels();
 const Kernels& avx512_bf16_kernels();
 
 // Class amx with the instruction (REQUIRES: is_native(NumericClass::kAmx)) and, with the same bits,

@@ -66,7 +66,7 @@ struct Traits {
     bool is_portable = false;  // Supported where it is not native, too.
 };
 
-// Slowest first.
+// Oldest instructions first.
 constexpr Traits kClasses[] = {
     {NumericClass::kPortable, "portable", 1, has_nothing_special},
     {NumericClass::kAvx2, "avx2", 1, has_avx2},

@@ -71,7 +71,8 @@ std::string_view name_of(NumericClass numeric_class);
 // The class of that name, or nothing.
 std::optional<NumericClass> parse_numeric_class(std::string_view name);
 
-// All of them, slowest first where they are native, whether or not this processor can run them.
+// All of them, whether or not this processor can run them: oldest instructions first, which is
+// slowest first where they are native, but for the exception of best_numeric_class().
 std::span<const NumericClass> numeric_classes();
 
 // Whether this processor and operating system can run it.

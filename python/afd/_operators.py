@@ -23,10 +23,11 @@ def operators() -> list[str]:
 
 
 def numeric_classes() -> list[str]:
-    """Those that this processor can run, in the order of their speed where they are native.
+    """Those that this processor can run, oldest instructions first.
 
-    Without AMX the last one, "amx", is emulated, and slow. The fastest is what an operator takes
-    if no numeric_class is given.
+    Where they are native that is the order of their speed, but avx512 is faster than avx512-bf16
+    on Intel's processors. Without AMX the last one, "amx", is emulated, and slow. The fastest is
+    what an operator takes if no numeric_class is given.
     """
     return _native.numeric_classes()
 

@@ -19,6 +19,7 @@
 #include <array>
 
 #include "ops/cpu/avx2/words_avx2.h"
+#include "ops/cpu/caches.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
 #include "ops/tensor/bf16.h"
@@ -197,8 +198,9 @@ class PiecePasses {
         pass.out_stride = a_.num_panels * kPanelColumns;
         pass.goes_on = a_.goes_on || first_ > 0;
         set_fetch(first.panel, pass);
-        a_.fetch_next.from == nullptr ? run_pass<kRows, kUnits, 3>(pass)
-                                      : run_pass<kRows, kUnits, 2>(pass);
+        const bool is_near =
+            a_.fetch_next.from == nullptr && !processor_caches().is_filled_by_second_level;
+        is_near ? run_pass<kRows, kUnits, 3>(pass) : run_pass<kRows, kUnits, 2>(pass);
     }
 
     // Each pass its part: of the own panel's next piece, or of what is used after this panel.

@@ -18,6 +18,14 @@
 namespace afd::ops::cpu {
 namespace {
 
+// The sixteen values of a row from x on, or as many as are left, then zeros.
+[[gnu::always_inline]] inline __m512 load_values(const Bf16* x, size_t left) {
+    const __m256i half =
+        left >= 16 ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))
+                   : _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << left) - 1), x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
 struct SixteenWords {
     using Floats = __m512;
     using Words = __m512i;

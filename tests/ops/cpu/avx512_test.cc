@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Goal: class avx512 has the bits of avx2, with and without VNNI, for every number of rows and
-// heads.
+// Goal: class avx512 has the bits of avx2, with and without VNNI and VBMI, for every number of
+// rows and heads.
 // Method: single kernels over depths and widths around those of registers and of pieces; weights
 // with subnormals. On processors without AVX-512 nothing runs.
 // Oracle: the kernels of avx2, which tests of every class hold to the references.
@@ -10,11 +10,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "ops/cpu/kernels.h"
+#include "ops/format/packed_shape.h"
+#include "ops/format/weight_format.h"
+#include "ops/tensor/workspace.h"
 #include "tests/ops/cpu/kernel_tables.h"
 #include "tests/ops/cpu/token_attention.h"
 #include "tests/ops/test_data.h"
@@ -29,6 +33,9 @@ std::vector<test::KernelTable> avx512_tables() {
     tables.push_back({"avx512 without VNNI", cpu::avx512_kernels()});
     if (__builtin_cpu_supports("avx512vnni")) {
         tables.push_back({"avx512 with VNNI", cpu::avx512_vnni_kernels()});
+        if (__builtin_cpu_supports("avx512vbmi")) {
+            tables.push_back({"avx512 with VBMI", cpu::avx512_vbmi_kernels()});
+        }
     }
 #endif
     return tables;
@@ -113,6 +120,61 @@ TEST(Avx512Class, Int8SumsAreThoseOfAvx2) {
             for (size_t num_rows = 1; num_rows <= kRows; ++num_rows) {
                 EXPECT_EQ(int8_sums(table.kernels, x, panel, depth, num_rows),
                           int8_sums(cpu::kernels(NumericClass::kAvx2), x, panel, depth, num_rows))
+                    << table.name << ", " << num_rows << " rows, depth " << depth;
+            }
+        }
+    }
+}
+
+// A panel of any e4m3 numbers, one in eight of them subnormal or 0, and its scales.
+std::vector<std::byte> fp8_panel(size_t depth, std::mt19937& engine) {
+    std::vector<std::byte> panel(fp8_values_bytes(depth) + fp8_blocks(depth) * 2 * sizeof(float));
+    for (size_t k = 0; k < depth; ++k) {
+        for (size_t column = 0; column < kPanelColumns; ++column) {
+            const auto magnitude = engine() % (engine() % 8 == 0 ? 8u : 127u);
+            panel[k / 4 * 4 * kPanelColumns + 4 * column + k % 4] =
+                static_cast<std::byte>(magnitude | (engine() % 2 << 7));
+        }
+    }
+    for (size_t i = 0; i < 2 * fp8_blocks(depth); ++i) {
+        const float scale = 0.001f * static_cast<float>(engine() % 1000);
+        std::memcpy(&panel[fp8_values_bytes(depth) + i * sizeof scale], &scale, sizeof scale);
+    }
+    return panel;
+}
+
+std::vector<uint32_t> fp8_sums(const cpu::Kernels& kernels,
+                               const Rows<const Bf16>& x,
+                               const std::byte* panel) {
+    std::vector<float> out(x.num_rows * kPanelColumns);
+    cpu::Fp8TileArguments a;
+    a.x = x.data;
+    a.x_stride = x.stride;
+    a.num_rows = x.num_rows;
+    a.panel = panel;
+    a.depth = x.num_cols;
+    a.out = out.data();
+    kernels.fp8_tile(a);
+    return test::bits_of(std::span<const float>(out));
+}
+
+TEST(Avx512Class, Fp8TilesHaveTheBitsOfAvx2) {
+    std::mt19937 engine(4);
+    for (const size_t depth : {1u, 2u, 3u, 4u, 127u, 128u, 130u, 515u}) {
+        const test::RandomMatrix x(8, depth, 5);
+        const std::vector<std::byte> values = fp8_panel(depth, engine);
+        const Workspace room(values.size());
+        std::ranges::copy(values, room.bytes().begin());
+        const std::byte* const panel = room.bytes().data();
+        for (const test::KernelTable& table : avx512_tables()) {
+            for (size_t num_rows = 1; num_rows <= table.kernels.shape.fp8_rows; ++num_rows) {
+                std::vector<uint32_t> expected;
+                for (size_t row = 0; row < num_rows; ++row) {
+                    const auto one =
+                        fp8_sums(cpu::kernels(NumericClass::kAvx2), x.rows().slice(row, 1), panel);
+                    expected.insert(expected.end(), one.begin(), one.end());
+                }
+                EXPECT_EQ(fp8_sums(table.kernels, x.rows().slice(0, num_rows), panel), expected)
                     << table.name << ", " << num_rows << " rows, depth " << depth;
             }
         }

@@ -19,7 +19,7 @@ TEST(NumericClass, NamesParseBack) {
     EXPECT_EQ(parse_numeric_class("avx1024"), std::nullopt);
 }
 
-TEST(NumericClass, AllAreListedSlowestFirst) {
+TEST(NumericClass, AllAreListedOldestInstructionsFirst) {
     const auto classes = numeric_classes();
     const std::vector<NumericClass> listed(classes.begin(), classes.end());
     EXPECT_EQ(listed,
