@@ -31,7 +31,7 @@ PARTS = [
     ("waits for a thread or process",
      r"^\[k\]|ThreadPool|AdaptiveWait|sched_yield|futex|nanosleep|clock_gettime|steady_now|"
      r"^std::chrono|epoll|ready_scan|ReadyScan|scan\(|WindowLane::ready|look_for"),
-    ("attention", r"attend|accumulate|score|softmax|heads|Heads|Positions|positions|latent|expand"),
+    ("attention", r"attend|float_sums|accumulate|score|softmax|[hH]eads|[pP]ositions|latent|expand"),
     ("activation of experts", r"swiglu|activate|silu"),
     ("rounding and scaling of sums", r"round_|scale_tile|scale_row|exp_row"),
     ("quantising of rows", r"quantise|MultiplyByFixedPoint|encode_fp8"),
