@@ -113,7 +113,7 @@ class NibbleSums {
             const Words bits = scaled_nibble<Lanes, kNibble, kProducts, kBit>(
                 words[c], scales + c * Lanes::kWidth, zeros + c * Lanes::kWidth);
             const Floats weight =
-                kProducts == Products::kExact ? Lanes::floats(bits) : Lanes::high_half(bits);
+                kProducts == Products::kRounded ? Lanes::high_half(bits) : Lanes::floats(bits);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
                 sums_[r][c] = Lanes::fused(values[r], weight, sums_[r][c]);
             });
@@ -140,11 +140,11 @@ void nibble_pass(
         if constexpr (kNibble == Nibble::kE2m1) {
             sums.template add<kNibble, Products::kExact>(
                 words, head.scales + column, head.zeros + column, x + k, count, ahead);
-        } else if constexpr (kNibble == Nibble::kFromZero) {
-            sums.template add<kNibble, Products::kRounded>(
-                words, head.scales + column, head.zeros + column, x + k, count, ahead);
-        } else if (head.products == Products::kExact) {
+        } else if (kNibble == Nibble::kInt4 && head.products == Products::kExact) {
             sums.template add<kNibble, Products::kExact>(
+                words, head.scales + column, head.zeros + column, x + k, count, ahead);
+        } else if (head.products == Products::kOrdinary) {
+            sums.template add<kNibble, Products::kOrdinary>(
                 words, head.scales + column, head.zeros + column, x + k, count, ahead);
         } else {
             sums.template add<kNibble, Products::kRounded>(

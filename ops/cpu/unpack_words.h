@@ -12,6 +12,8 @@
 //   e2m1<kBit>(words)                  the same for e2m1
 //   expand<kByte>(words)               the e4m3 value of that byte, as floats
 //   round_high(x)                      bf16 in the upper halves, the lower ones being anything
+//   rounded_number(x)                  the same of x below kSplitMost that is no NaN and not
+//                                      subnormal, the lower halves being 0
 //   bits(x)                            of floats, as words
 //   pair(even, odd)                    upper halves of both, the first below
 //   store_words(to, words)
@@ -52,9 +54,19 @@ template <typename Lanes, size_t kInterleave, typename Words>
 // What four bits are. kFromZero: int4 less a zero point.
 enum class Nibble { kInt4, kFromZero, kE2m1 };
 
-// Whether products with the scale are bf16 as they stand: e2m1 ones, and int4 ones without zero
-// point and with a scale of few significant bits (kInt4LongBf16Bits).
-enum class Products { kRounded, kExact };
+// What products with the scales are. kExact: bf16 as they stand: e2m1 ones, and int4 ones without
+// zero point and with a scale of few significant bits (kInt4LongBf16Bits). kOrdinary: to be
+// rounded, and all of them what Lanes::rounded_number() takes, which is half of the work.
+enum class Products { kRounded, kOrdinary, kExact };
+
+// Greater magnitudes might be infinite in the middle of a split of rounded_number().
+constexpr float kSplitMost = 0x1p110f;
+
+// Of products of a number from 1 to 143, or 0.
+constexpr bool is_ordinary_scale(float scale) {
+    const float magnitude = scale < 0 ? -scale : scale;
+    return magnitude == 0 || (magnitude >= 0x1p-126f && magnitude < kSplitMost / 256);
+}
 
 // The head of a group, in floats.
 struct GroupHead {
@@ -69,7 +81,11 @@ struct GroupHead {
             scales[j] = int4_scale_at(group, groups, j);
         }
         const int long_bits = groups.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
-        if (groups.has_zeros || (any_bits & long_bits) != 0) products = Products::kRounded;
+        if (groups.has_zeros || (any_bits & long_bits) != 0) {
+            int num_ordinary = 0;
+            for (const float scale : scales) num_ordinary += is_ordinary_scale(scale) ? 1 : 0;
+            products = num_ordinary == kPanelColumns ? Products::kOrdinary : Products::kRounded;
+        }
         if (!groups.has_zeros) return;
         for (size_t j = 0; j < kPanelColumns; ++j) zeros[j] = int4_zero_at(group, groups, j);
     }
@@ -89,7 +105,9 @@ template <typename Lanes, Nibble kNibble, Products kProducts, int kBit>
             number = Lanes::subtract(number, Lanes::load(zeros));
         }
         const auto product = Lanes::multiply(number, scale);
-        return kProducts == Products::kExact ? Lanes::bits(product) : Lanes::round_high(product);
+        if constexpr (kProducts == Products::kRounded) return Lanes::round_high(product);
+        return Lanes::bits(kProducts == Products::kExact ? product
+                                                         : Lanes::rounded_number(product));
     }
 }
 
@@ -143,6 +161,8 @@ void unpack_nibble_words(const UnpackArguments& a) {
         const auto unpack =
             head.products == Products::kExact
                 ? unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kExact>
+            : head.products == Products::kOrdinary
+                ? unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kOrdinary>
                 : unpack_nibble_group<Lanes, kInterleave, kNibble, Products::kRounded>;
         unpack(group + a.groups.head_bytes(),
                head,

@@ -42,6 +42,18 @@ struct Int4Line {
         odd = _mm512_permutex2var_ps(low, odd_columns(), high);
     }
 
+    bool are_ordinary() const {
+        const auto is = [](__m512 scale) {
+            const __m512 magnitude = _mm512_abs_ps(scale);
+            const auto less =
+                _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kSplitMost / 256), _CMP_LT_OQ);
+            const auto more = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1p-126f), _CMP_GE_OQ);
+            const auto none = _mm512_cmp_ps_mask(magnitude, _mm512_setzero_ps(), _CMP_EQ_OQ);
+            return ((less & more) | none) == 0xffff;
+        };
+        return is(even) && is(odd);
+    }
+
     bool has_long(bool is_fp16) const {
         const int long_bits = is_fp16 ? kInt4LongFp16Bits : kInt4LongBf16Bits;
         return _mm512_test_epi16_mask(bits, _mm512_set1_epi16(static_cast<short>(long_bits))) != 0;
@@ -63,7 +75,9 @@ void unpack_group(const std::byte* step,
         __m512 value = _mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), values);
         if constexpr (kNibble == Nibble::kFromZero) value = _mm512_sub_ps(value, zero);
         const __m512 product = _mm512_mul_ps(value, scale);
-        return kProducts == Products::kRounded ? round_high(product) : _mm512_castps_si512(product);
+        if constexpr (kProducts == Products::kRounded) return round_high(product);
+        return _mm512_castps_si512(
+            kProducts == Products::kExact ? product : SixteenWords::rounded_number(product));
     };
     for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
         __builtin_prefetch(step + fetch_ahead, 0, 3);
@@ -94,14 +108,16 @@ void unpack_int4_avx512(const UnpackArguments& a) {
         uint16_t* out = a.out + first * kPanelColumns;
         if (a.groups.has_zeros) {
             const Int4Line zeros(group + kInt4ScaleBytes, false);
-            unpack_group<Nibble::kFromZero, Products::kRounded>(
-                step, scales, zeros, count, a.fetch_ahead, out);
-        } else if (scales.has_long(is_fp16)) {
-            unpack_group<Nibble::kInt4, Products::kRounded>(
-                step, scales, scales, count, a.fetch_ahead, out);
+            const auto unpack = scales.are_ordinary()
+                                    ? unpack_group<Nibble::kFromZero, Products::kOrdinary>
+                                    : unpack_group<Nibble::kFromZero, Products::kRounded>;
+            unpack(step, scales, zeros, count, a.fetch_ahead, out);
         } else {
-            unpack_group<Nibble::kInt4, Products::kExact>(
-                step, scales, scales, count, a.fetch_ahead, out);
+            const auto unpack =
+                !scales.has_long(is_fp16) ? unpack_group<Nibble::kInt4, Products::kExact>
+                : scales.are_ordinary()   ? unpack_group<Nibble::kInt4, Products::kOrdinary>
+                                          : unpack_group<Nibble::kInt4, Products::kRounded>;
+            unpack(step, scales, scales, count, a.fetch_ahead, out);
         }
         group += a.groups.bytes(count);
     }

@@ -236,6 +236,36 @@ TEST_P(QuantisedLinear, Mxfp4IsTheProductThatItsClassSays) {
     }
 }
 
+// The same of int4 scales beside whose products quicker ways to round them would go wrong:
+// subnormals and infinities.
+TEST_P(QuantisedLinear, Int4OfTinyAndHugeScalesIsTheProductThatItsClassSays) {
+    SerialParallel serial;
+    constexpr size_t kDepth = 259;
+    for (const WeightFormat format : {WeightFormat::kInt4Group32, WeightFormat::kInt4Group32Zero}) {
+        for (const int exponent : {-130, -127, 105, 124}) {
+            RandomInt4 w(kOutputs, kDepth, format, 8);
+            for (size_t i = 0; i < w.scale.size(); i += 3) {
+                w.scale[i] =
+                    from_float(std::ldexp(i % 2 == 0 ? 1.28125f : -1.6875f, exponent)).bits;
+            }
+            const std::vector<Bf16> plain = w.dequantised();
+            for (const size_t num_rows : kRowCounts) {
+                const RandomMatrix x(num_rows, kDepth, 9);
+                const std::vector<Bf16> want =
+                    GetParam() == NumericClass::kAvx512Bf16 && !has_zero_points(format)
+                        ? rounded(product_by_groups(x, w))
+                        : product(x.rows(),
+                                  PackedLinear::pack(make_rows(plain.data(), kOutputs, kDepth),
+                                                     GetParam()),
+                                  serial);
+                ASSERT_EQ(product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
+                          want)
+                    << num_rows << " rows, 2^" << exponent << ", " << name_of(format);
+            }
+        }
+    }
+}
+
 // Oracle: the fp32 product with the dequantised matrix; both differ from the exact sum by at most
 // depth roundings of Σ|x·w|.
 TEST_P(QuantisedLinear, Int4IsTheProductOfTheDequantisedMatrix) {
