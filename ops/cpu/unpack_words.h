@@ -12,8 +12,6 @@
 //   e2m1<kBit>(words)                  the same for e2m1
 //   expand<kByte>(words)               the e4m3 value of that byte, as floats
 //   round_high(x)                      bf16 in the upper halves, the lower ones being anything
-//   rounded_number(x)                  the same of x below kSplitMost that is no NaN and not
-//                                      subnormal, the lower halves being 0
 //   bits(x)                            of floats, as words
 //   pair(even, odd)                    upper halves of both, the first below
 //   store_words(to, words)
@@ -23,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cpu/bf16_split.h"
 #include "ops/cpu/int4_head.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/rows_constant.h"
@@ -56,16 +55,19 @@ enum class Nibble { kInt4, kFromZero, kE2m1 };
 
 // What products with the scales are. kExact: bf16 as they stand: e2m1 ones, and int4 ones without
 // zero point and with a scale of few significant bits (kInt4LongBf16Bits). kOrdinary: to be
-// rounded, and all of them what Lanes::rounded_number() takes, which is half of the work.
+// rounded, and all of them what rounded_number() takes, which is half of the work.
 enum class Products { kRounded, kOrdinary, kExact };
 
-// Greater magnitudes might be infinite in the middle of a split of rounded_number().
-constexpr float kSplitMost = 0x1p110f;
-
-// Of products of a number from 1 to 143, or 0.
-constexpr bool is_ordinary_scale(float scale) {
-    const float magnitude = scale < 0 ? -scale : scale;
-    return magnitude == 0 || (magnitude >= 0x1p-126f && magnitude < kSplitMost / 256);
+// Whether products with them are Products::kOrdinary: the other factor is 0 or from 1 to 135, a
+// nibble less a zero point at most.
+[[gnu::always_inline]] inline bool are_ordinary(const float (&scales)[kPanelColumns]) {
+    size_t num_ordinary = 0;
+    for (const float scale : scales) {
+        const float magnitude = scale < 0 ? -scale : scale;
+        const bool is_number = magnitude >= 0x1p-126f && magnitude < kSplitMost / 256;
+        num_ordinary += is_number || magnitude == 0 ? 1 : 0;
+    }
+    return num_ordinary == kPanelColumns;
 }
 
 // The head of a group, in floats.
@@ -82,9 +84,7 @@ struct GroupHead {
         }
         const int long_bits = groups.has_fp16_scales ? kInt4LongFp16Bits : kInt4LongBf16Bits;
         if (groups.has_zeros || (any_bits & long_bits) != 0) {
-            int num_ordinary = 0;
-            for (const float scale : scales) num_ordinary += is_ordinary_scale(scale) ? 1 : 0;
-            products = num_ordinary == kPanelColumns ? Products::kOrdinary : Products::kRounded;
+            products = are_ordinary(scales) ? Products::kOrdinary : Products::kRounded;
         }
         if (!groups.has_zeros) return;
         for (size_t j = 0; j < kPanelColumns; ++j) zeros[j] = int4_zero_at(group, groups, j);
@@ -107,7 +107,7 @@ template <typename Lanes, Nibble kNibble, Products kProducts, int kBit>
         const auto product = Lanes::multiply(number, scale);
         if constexpr (kProducts == Products::kRounded) return Lanes::round_high(product);
         return Lanes::bits(kProducts == Products::kExact ? product
-                                                         : Lanes::rounded_number(product));
+                                                         : rounded_number<Lanes>(product));
     }
 }
 

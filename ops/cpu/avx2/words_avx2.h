@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/cpu/bf16_split.h"
 #include "ops/format/packed_shape.h"
 #include "ops/tensor/bf16.h"
 
@@ -78,7 +79,7 @@ struct EightWords {
     }
     // quantised_values.h: the first of two registers has the even elements.
     static constexpr bool kIsEvenAndOdd = true;
-    static constexpr float kRoundedMost = 0x1p111f;
+    static constexpr float kRoundedMost = kSplitMost;
     // Bytes are the highest ones of words.
     static constexpr float kInt8Factor = 0x1p-24f;
     static void int8_floats(const std::byte* q, Floats& even, Floats& odd) {
@@ -115,14 +116,9 @@ struct EightWords {
         return _mm256_load_si256(reinterpret_cast<const __m256i*>(kPlaces.data()));
     }
     static void store_rounded(Bf16* to, Floats even, Floats odd) {
-        const Words words = pair(bits(rounded_number(even)), bits(rounded_number(odd)));
+        const Words words =
+            pair(bits(rounded_number<EightWords>(even)), bits(rounded_number<EightWords>(odd)));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), words);
-    }
-    // The upper 8 of its 24 significant bits, half to even, as T. J. Dekker splits a number. With
-    // these lengths every number has the bits of from_float(). REQUIRES: |x| < kRoundedMost.
-    static Floats rounded_number(Floats x) {
-        const Floats large = _mm256_mul_ps(x, _mm256_set1_ps(65537.0f));
-        return _mm256_sub_ps(large, _mm256_sub_ps(large, x));
     }
     static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
     static Floats subtract(Floats a, Floats b) { return _mm256_sub_ps(a, b); }

@@ -43,15 +43,10 @@ struct Int4Line {
     }
 
     bool are_ordinary() const {
-        const auto is = [](__m512 scale) {
-            const __m512 magnitude = _mm512_abs_ps(scale);
-            const auto less =
-                _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kSplitMost / 256), _CMP_LT_OQ);
-            const auto more = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1p-126f), _CMP_GE_OQ);
-            const auto none = _mm512_cmp_ps_mask(magnitude, _mm512_setzero_ps(), _CMP_EQ_OQ);
-            return ((less & more) | none) == 0xffff;
-        };
-        return is(even) && is(odd);
+        alignas(64) float scales[kPanelColumns];
+        _mm512_store_ps(scales, even);
+        _mm512_store_ps(scales + 16, odd);
+        return cpu::are_ordinary(scales);
     }
 
     bool has_long(bool is_fp16) const {
@@ -77,7 +72,7 @@ void unpack_group(const std::byte* step,
         const __m512 product = _mm512_mul_ps(value, scale);
         if constexpr (kProducts == Products::kRounded) return round_high(product);
         return _mm512_castps_si512(
-            kProducts == Products::kExact ? product : SixteenWords::rounded_number(product));
+            kProducts == Products::kExact ? product : rounded_number<SixteenWords>(product));
     };
     for (size_t k = 0; k < count; k += 8, step += kInt4StepBytes) {
         __builtin_prefetch(step + fetch_ahead, 0, 3);

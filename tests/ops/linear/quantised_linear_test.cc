@@ -175,28 +175,31 @@ std::vector<Bf16> rounded(const std::vector<float>& sums) {
 
 // Oracle: in the class avx512-bf16, without zero points, its bf16 products of single groups; else
 // the bf16 product with the dequantised matrix. Bit by bit.
-TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
+void expect_int4_products_of_class(const RandomInt4& w, NumericClass numeric_class) {
     SerialParallel serial;
+    const bool is_by_groups =
+        numeric_class == NumericClass::kAvx512Bf16 && !has_zero_points(w.format);
+    const std::vector<Bf16> plain = w.dequantised();
+    const PackedLinear dequantised = PackedLinear::pack(
+        make_rows<const Bf16>(plain.data(), w.num_outputs, w.depth), numeric_class);
+    const PackedLinear packed = PackedLinear::pack(w.weight(), numeric_class);
+    for (const size_t num_rows : kRowCounts) {
+        const RandomMatrix x(num_rows, w.depth, 6);
+        ASSERT_EQ(product(x.rows(), packed, serial),
+                  is_by_groups ? rounded(product_by_groups(x, w))
+                               : product(x.rows(), dequantised, serial))
+            << num_rows << " rows of " << w.depth << ", " << name_of(w.format);
+    }
+}
+
+TEST_P(QuantisedLinear, Int4IsTheProductThatItsClassSays) {
     for (const WeightFormat format : kInt4Formats) {
         for (const size_t depth : kDepths) {
             for (const Scales scales : {Scales::kAny, Scales::kShort}) {
                 // With zero points short ones are as any.
                 if (has_zero_points(format) && scales == Scales::kShort) continue;
                 const RandomInt4 w(kOutputs, depth, format, 5, scales);
-                const std::vector<Bf16> plain = w.dequantised();
-                for (const size_t num_rows : kRowCounts) {
-                    const RandomMatrix x(num_rows, depth, 6);
-                    const std::vector<Bf16> want =
-                        GetParam() == NumericClass::kAvx512Bf16 && !has_zero_points(format)
-                            ? rounded(product_by_groups(x, w))
-                            : product(x.rows(),
-                                      PackedLinear::pack(make_rows(plain.data(), kOutputs, depth),
-                                                         GetParam()),
-                                      serial);
-                    ASSERT_EQ(product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
-                              want)
-                        << num_rows << " rows of " << depth << ", " << name_of(format);
-                }
+                ASSERT_NO_FATAL_FAILURE(expect_int4_products_of_class(w, GetParam()));
             }
         }
     }
@@ -236,32 +239,18 @@ TEST_P(QuantisedLinear, Mxfp4IsTheProductThatItsClassSays) {
     }
 }
 
-// The same of int4 scales beside whose products quicker ways to round them would go wrong:
-// subnormals and infinities.
+// The same with scales that make subnormals and infinities, which quicker ways to round them would
+// get wrong.
 TEST_P(QuantisedLinear, Int4OfTinyAndHugeScalesIsTheProductThatItsClassSays) {
-    SerialParallel serial;
-    constexpr size_t kDepth = 259;
     for (const WeightFormat format : {WeightFormat::kInt4Group32, WeightFormat::kInt4Group32Zero}) {
         for (const int exponent : {-130, -127, 105, 124}) {
-            RandomInt4 w(kOutputs, kDepth, format, 8);
+            SCOPED_TRACE("2^" + std::to_string(exponent));
+            RandomInt4 w(kOutputs, 259, format, 8);
             for (size_t i = 0; i < w.scale.size(); i += 3) {
-                w.scale[i] =
-                    from_float(std::ldexp(i % 2 == 0 ? 1.28125f : -1.6875f, exponent)).bits;
+                const float significand = i % 2 == 0 ? 1.28125f : -1.6875f;
+                w.scale[i] = from_float(std::ldexp(significand, exponent)).bits;
             }
-            const std::vector<Bf16> plain = w.dequantised();
-            for (const size_t num_rows : kRowCounts) {
-                const RandomMatrix x(num_rows, kDepth, 9);
-                const std::vector<Bf16> want =
-                    GetParam() == NumericClass::kAvx512Bf16 && !has_zero_points(format)
-                        ? rounded(product_by_groups(x, w))
-                        : product(x.rows(),
-                                  PackedLinear::pack(make_rows(plain.data(), kOutputs, kDepth),
-                                                     GetParam()),
-                                  serial);
-                ASSERT_EQ(product(x.rows(), PackedLinear::pack(w.weight(), GetParam()), serial),
-                          want)
-                    << num_rows << " rows, 2^" << exponent << ", " << name_of(format);
-            }
+            ASSERT_NO_FATAL_FAILURE(expect_int4_products_of_class(w, GetParam()));
         }
     }
 }
