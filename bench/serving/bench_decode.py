@@ -77,11 +77,17 @@ class Weights:
                     if len(tensor["shape"]) == 2:
                         products += math.prod(tensor["shape"])
         expert_products = 3 * config["hidden_size"] * config["moe_intermediate_size"]
-        num_moe = num_experts // config["n_routed_experts"]
+        num_moe = num_experts // config.get("n_routed_experts", config.get("num_experts"))
         products += num_moe * config["num_experts_per_tok"] * expert_products
-        cache = 2 * config["num_hidden_layers"] * (config["kv_lora_rank"]
-                                                   + config["qk_rope_head_dim"])
+        cache = 2 * config["num_hidden_layers"] * Weights.cached_values(config)
         return Weights(always, experts // num_experts, cache, products, "+".join(sorted(dtypes)))
+
+    @staticmethod
+    def cached_values(config: dict) -> int:
+        """Of a position in a layer."""
+        if "kv_lora_rank" in config:
+            return config["kv_lora_rank"] + config["qk_rope_head_dim"]
+        return 2 * config["num_key_value_heads"] * config["head_dim"]
 
 
 class Daemon:
