@@ -109,7 +109,7 @@ Result<> Afdd::open_to_hosts() {
     for (const ops::NumericClass known : ops::supported_numeric_classes()) {
         if (ops::is_native(known)) wanted.native_numeric_classes.emplace_back(ops::name_of(known));
     }
-    wanted.awaited = plan.shares(config_.instance);
+    wanted.awaited = plan.shares(config_);
     // Each sum is made once: of a large model it takes milliseconds, and hosts try again and again.
     using Share = std::pair<std::string, bool>;
     wanted.check_room = [this, sums = std::map<Share, InstanceMemory>()](

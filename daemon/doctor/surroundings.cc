@@ -128,8 +128,10 @@ Finding examine_network(const Config& config, const NetworkDevices& devices) {
     if (config.transport != Transport::kUcx) return finding;
     const auto network = network_of(config, devices);
     if (!network.ok()) return failed(kSubject, network.error(), "afdd starts once it is right");
-    finding.text = fmt::format(
-        "workers talk over UCX ({}) at {}", config.ucx_transports, network.value().text());
+    finding.text = fmt::format("workers talk over UCX ({}{}) at {}",
+                               config.ucx_transports,
+                               config.join.empty() ? "" : " here; the leader's count",
+                               network.value().text());
     const std::string unknown = first_unknown(config.ucx_transports);
     if (!unknown.empty()) {
         finding.level = Finding::Level::kWarning;

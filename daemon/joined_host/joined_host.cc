@@ -11,6 +11,7 @@
 
 #include "daemon/cluster/cluster_protocol.h"
 #include "daemon/config/own_host_name.h"
+#include "daemon/config/port_range.h"
 #include "daemon/config/worker_name.h"
 #include "daemon/instance/build_version.h"
 #include "daemon/instance/weight_cache_choice.h"
@@ -172,9 +173,9 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
     if (!own) return unavailable("{}: the connection has no address", with(leader.peer()));
     ListenAddress address = listen_address_of(*own);
     if (address.host == own_address_.host) return {};
-    AFD_ASSIGN(const std::string ucx_host, choose_ucx_host(config_, address.host));
-    AFD_ASSIGN(ucx_network_, choose_ucx_network(config_, ucx_host, network_devices()));
-    Result<UniqueFd> socket = listen_within(ucx_network_.ports, address, "host_ports");
+    AFD_ASSIGN(ucx_host_, choose_ucx_host(config_, address.host));
+    AFD_ASSIGN(const PortRange ports, parse_port_range(config_.host_ports));
+    Result<UniqueFd> socket = listen_within(ports, address, "host_ports");
     if (!socket.ok()) {
         // Who has the ports may be gone at the next attempt.
         const bool is_taken = socket.error().code == Code::kAlreadyExists;
@@ -185,20 +186,31 @@ Result<> JoinedHost::listen_beside(const ClusterLink& leader) {
         loop_, std::move(socket).value(), address.text(), [this](UniqueFd connected) {
             guests_->add(std::move(connected));
         });
-    log::info("the leader finds this host at {}; workers talk over UCX at {}",
-              address.text(),
-              ucx_network_.text());
+    log::info("the leader finds this host at {}", address.text());
     return {};
 }
 
 Result<> JoinedHost::on_joined(const ClusterLink& leader, const cluster::Joined& joined) {
     AFD_TRY(plan_for(joined));
-    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here",
+    AFD_TRY(choose_network(joined.ucx_transports()));
+    log::info("joined instance '{}' of {}: {} attention and {} ffn workers here, over UCX at {}",
               joined.instance(),
               leader.peer(),
               joined.num_attention_workers(),
-              joined.num_ffn_workers());
+              joined.num_ffn_workers(),
+              ucx_network_.text());
     life_.say_ready("joined " + leader.peer());
+    return {};
+}
+
+// Workers use the leader's transports, so these say which devices there can be. Nothing is looked
+// up again while both stay: a device that is down at that moment would end the host.
+Result<> JoinedHost::choose_network(const std::string& transports) {
+    if (ucx_network_.host == ucx_host_ && transports_ == transports) return {};
+    Config local = config_;
+    local.ucx_transports = transports;
+    AFD_ASSIGN(ucx_network_, choose_ucx_network(local, ucx_host_, network_devices()));
+    transports_ = transports;
     return {};
 }
 

@@ -71,6 +71,7 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     Result<cluster::Join> join_over(const ClusterLink& leader) override;
     Result<> on_joined(const ClusterLink& leader, const cluster::Joined& joined) override;
     Result<> plan_for(const cluster::Joined& joined);
+    Result<> choose_network(const std::string& transports);
     void release_cores();
     void on_leader_over() override;
     void on_leader_lost() override;
@@ -112,7 +113,9 @@ class JoinedHost final : private LeaderListener, private WorkerHost {
     std::string model_digest_;  // Empty: not known yet; the leader says to ask again.
     std::unique_ptr<LeaderTie> tie_;
     ListenAddress own_address_;  // Where stand-ins are expected; no host: not yet.
-    UcxNetwork ucx_network_;     // Of the workers, from then on.
+    std::string ucx_host_;       // Of the workers, from then on.
+    std::string transports_;     // The leader's, of ucx_network_.
+    UcxNetwork ucx_network_;     // Of the workers, once it has joined.
     std::unique_ptr<Acceptor> acceptor_;
     std::unique_ptr<Guests> guests_;
     CpuPlan cpus_;

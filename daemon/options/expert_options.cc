@@ -75,7 +75,8 @@ std::vector<ConfigOption> row_options() {
          .member = kDispatchDtype,
          .default_text = "auto",
          .unit = "",
-         .description = "How rows travel to the experts; int8 for int8 experts, the same bits",
+         .description =
+             "How rows travel to the experts; auto: bf16; int8 for int8 experts, the same bits",
          .choices = dispatch_dtype_names()},
         {.name = "dispatch_mode",
          .member = choice<&C::dispatch_mode>(),

@@ -70,11 +70,12 @@ uint32_t HostPlan::num_workers(control::Role role, const std::string& host) cons
     return static_cast<uint32_t>(std::ranges::count(hosts, host));
 }
 
-std::map<std::string, cluster::Joined> HostPlan::shares(const std::string& instance) const {
+std::map<std::string, cluster::Joined> HostPlan::shares(const Config& config) const {
     std::map<std::string, cluster::Joined> shares;
     for (const std::string& name : names()) {
         cluster::Joined& share = shares[name];
-        share.set_instance(instance);
+        share.set_instance(config.instance);
+        share.set_ucx_transports(config.ucx_transports);
         share.set_num_attention_workers(num_workers(control::ATTENTION, name));
         share.set_num_ffn_workers(num_workers(control::FFN, name));
     }

@@ -38,8 +38,8 @@ class HostPlan {
     // How many workers of the role a host runs; empty: this one.
     uint32_t num_workers(control::Role role, const std::string& host) const;
 
-    // What each of the other hosts hears of the workers that are its.
-    std::map<std::string, cluster::Joined> shares(const std::string& instance) const;
+    // What each of the other hosts hears of the instance, and of the workers that are its.
+    std::map<std::string, cluster::Joined> shares(const Config& config) const;
 
     // The plan of this host's cores for its workers. What the others have is theirs to plan; they
     // stand there with one thread.

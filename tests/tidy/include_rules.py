@@ -167,6 +167,43 @@ def check_includes(path: Path, lines: list[str]) -> list[str]:
     return problems
 
 
+def listed_subfolders(document: list[str]) -> dict[str, list[str]]:
+    """Of the tables with folders in their heads (| `ops/` | |): the subfolders, as they stand."""
+    listed: dict[str, list[str]] = {}
+    heads: list[str] = []
+    is_in_table = False
+    for line in document:
+        cells = line.strip()[1:-1].split("|") if line.startswith("|") else []
+        if not is_in_table:
+            heads = ["".join(re.findall(r"^ *`(\w+)/` *$", cell)) for cell in cells]
+        for head, cell in zip(heads, cells):
+            if head and is_in_table:
+                listed.setdefault(head, []).extend(re.findall(r"`(\w+)`", cell))
+        is_in_table = bool(cells)
+    return listed
+
+
+def check_order(sources: dict[Path, list[str]], document: list[str]) -> list[str]:
+    """What docs/architecture.md says of its tables: each subfolder includes those above it."""
+    listed = listed_subfolders(document)
+    problems = {}
+    for path, lines in sources.items():
+        top = path.parts[0]
+        if len(path.parts) < 3 or top not in listed:
+            continue
+        order, own = listed[top], path.parts[1]
+        if own not in order:
+            problems[f"docs/architecture.md: lists no {top}/{own}"] = None
+            continue
+        before = order[:order.index(own) + 1]
+        for _, included in includes_of(lines):
+            theirs = Path(included).parts
+            if len(theirs) > 2 and theirs[0] == top and theirs[1] not in before:
+                problems[f"docs/architecture.md: lists {top}/{own} above {top}/{theirs[1]}, "
+                         f"which {path} includes"] = None
+    return list(problems)
+
+
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """The strongly connected components of more than one node (Tarjan 1972)."""
     index, low, stack, found = {}, {}, [], []

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from comment_rules import (Names, check_comment_names, check_document_names, check_orders,
                            check_reasons)
-from include_rules import check_cycles, check_includes
+from include_rules import check_cycles, check_includes, check_order
 from name_rules import Headers, check_names_are_included
 from shape_rules import check_columns, check_shape
 
@@ -40,6 +40,10 @@ BANNED = [
     (r"\bGTEST_SKIP\b|\bDISABLED_", "a test runs or does not exist", None),
     (r"EXPECT_TRUE\(true\)|ASSERT_TRUE\(true\)", "a test must be able to fail", None),
 ]
+
+# The order of subfolders.
+ARCHITECTURE = Path("docs/architecture.md")
+
 
 def tracked_files(root: Path) -> list[Path]:
     names = subprocess.run(
@@ -129,6 +133,8 @@ def main() -> int:
     headers = Headers(sources, messages)
     problems = (check_sources_are_built(root, files) + check_cycles(sources)
                 + check_run_bits(root, files))
+    if ARCHITECTURE in files:
+        problems += check_order(sources, lines_of(root / ARCHITECTURE))
     for path, lines in sources.items():
         for check in (check_includes, check_words, check_orders, check_reasons, check_shape):
             problems += check(path, lines)

@@ -66,6 +66,21 @@ class TidyTest(unittest.TestCase):
         self.expect_cycle({"proto/a.h": "schedule/b.h", "schedule/c.h": "proto/d.h"},
                           "among top-level folders: proto <-> schedule")
 
+    def test_subfolders_are_listed_below_what_they_include(self):
+        sources = {"ops/cpu/a.h": HEADER + '#include "ops/format/b.h"\n',
+                   "ops/format/b.h": HEADER}
+        for rows, message in (
+                ("| `format` | |\n| `cpu` | |\n", ""),
+                ("| `format`, `cpu` | |\n", ""),
+                ("| `cpu` | of `format` |\n| `format` | |\n",
+                 "lists ops/cpu above ops/format, which ops/cpu/a.h includes"),
+                ("| `format` | |\n", "lists no ops/cpu")):
+            table = "\n| | | `ops/` | |\n|---|---|---|---|\n" + rows.replace("| `", "| | | `")
+            for text in (table, table.replace("| | | ", "| ")):
+                result = self.run_tidy({**sources, "docs/architecture.md": text})
+                self.assertEqual(result.returncode, 1 if message else 0, result.stdout)
+                self.assertIn(message, result.stdout)
+
     def test_what_is_named_is_included(self):
         self.expect_violation("ops/cpu/a.h", "std::vector<int> a;",
                               "ops/cpu/a.h:3: names std::vector without <vector>")

@@ -8,6 +8,9 @@
 // Method: the next leader asks for its workers at once, while all of before still run, so that at
 // no moment the host has none. Oracle: the cores in the Welcomes that the workers get, and what
 // another instance sees of the claims, both against the plan of a host that never had another one.
+//
+// Goal: its workers have the devices that the leader's transports have, whatever its own are.
+// Oracle: choose_ucx_network() of these transports, in the Welcomes.
 #include "daemon/joined_host/joined_host.h"
 
 #include <gtest/gtest.h>
@@ -65,7 +68,7 @@ class JoinedHostTest : public ChannelFixture {
     }
 
     // The leader is another one from now on. The stand-ins of the one before have not ended yet.
-    void join(uint32_t num_attention_workers) {
+    void join(uint32_t num_attention_workers, const std::string& transports = "tcp") {
         ++instance_id_;
         leader_.reset();
         ASSERT_TRUE(repeat([&] { return accept_host() && (HasFailure() || turn_leader()); }))
@@ -73,6 +76,7 @@ class JoinedHostTest : public ChannelFixture {
         cluster::LeaderMessage answer;
         answer.mutable_joined()->set_instance(config_.instance);
         answer.mutable_joined()->set_num_attention_workers(num_attention_workers);
+        answer.mutable_joined()->set_ucx_transports(transports);
         leader_->queue(answer);
         static_cast<void>(turn(*leader_).has_value());
     }
@@ -92,7 +96,8 @@ class JoinedHostTest : public ChannelFixture {
                        .index = index,
                        .channel = channel_of(ClusterChannel::connect(begin_to_connect(address),
                                                                      files().identity("leader"))),
-                       .cores = std::nullopt});
+                       .cores = std::nullopt,
+                       .devices = ""});
         cluster::StandInMessage message;
         message.mutable_take()->set_role(control::ATTENTION);
         message.mutable_take()->set_index(index);
@@ -101,13 +106,9 @@ class JoinedHostTest : public ChannelFixture {
     }
 
     // Turns all until the worker that this leader asks for has said which cores it is given.
-    std::string cores_of(uint32_t index) {
-        const auto found = std::ranges::find_if(stand_ins_, [&](const StandInEnd& stand_in) {
-            return stand_in.instance_id == instance_id_ && stand_in.index == index;
-        });
-        EXPECT_TRUE(turn_until([&] { return found->cores.has_value(); })) << "watchdog: " << index;
-        return found->cores.value_or("nothing");
-    }
+    std::string cores_of(uint32_t index) { return said_by(index).cores.value_or("nothing"); }
+    // And the devices that UCX may use.
+    std::string devices_of(uint32_t index) { return said_by(index).devices; }
 
     bool turn_until(const std::function<bool()>& holds) {
         return repeat([&] {
@@ -164,11 +165,19 @@ class JoinedHostTest : public ChannelFixture {
         uint64_t instance_id;
         uint32_t index;
         ClusterChannel channel;
-        std::optional<std::string> cores;  // Of its worker.
+        std::optional<std::string> cores;  // Of its worker, which says the devices before.
+        std::string devices;
     };
 
     static constexpr uint32_t kUnclaimed = 100'000;  // No machine has this core.
 
+    const StandInEnd& said_by(uint32_t index) {
+        const auto found = std::ranges::find_if(stand_ins_, [&](const StandInEnd& stand_in) {
+            return stand_in.instance_id == instance_id_ && stand_in.index == index;
+        });
+        EXPECT_TRUE(turn_until([&] { return found->cores.has_value(); })) << "watchdog: " << index;
+        return *found;
+    }
     void start() {
         host_pid_ = ::fork();
         AFD_ASSERT(host_pid_ >= 0, "fork: errno %d", errno);
@@ -220,7 +229,10 @@ class JoinedHostTest : public ChannelFixture {
         const Result<bool> next = stand_in.channel.next(message);
         if (!next.ok() || !next.value()) return;
         EXPECT_FALSE(message.has_refusal()) << message.refusal().message();
-        if (message.message().has_wait()) stand_in.cores = message.message().wait().text();
+        if (!message.message().has_wait()) return;
+        const std::string& text = message.message().wait().text();
+        if (text.starts_with("cores:")) stand_in.cores = text;
+        if (text.starts_with("devices:")) stand_in.devices = text;
     }
     // Who is silent is given up.
     void beat() {
@@ -278,6 +290,17 @@ TEST_F(JoinedHostTest, SaysWhatIsAvailableUnlessItHasWorkers) {
     // It joins when the worker has ended, which is to be seen first.
     ASSERT_NO_FATAL_FAILURE(join(1));
     EXPECT_TRUE(says_room());
+}
+
+// rc has devices that are none of the kernel's, so no address says which one is meant.
+TEST_F(JoinedHostTest, HasTheDevicesThatTheTransportsOfTheLeaderHave) {
+    ASSERT_NO_FATAL_FAILURE(join(1, "tcp"));
+    take(0);
+    EXPECT_EQ(devices_of(0), "devices: lo");
+    ASSERT_NO_FATAL_FAILURE(join(1, "rc"));
+    take(0);
+    EXPECT_EQ(devices_of(0), "devices: all");
+    end_stand_ins_of_before();
 }
 
 // Three on two cores are left to the kernel.

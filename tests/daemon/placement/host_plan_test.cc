@@ -40,6 +40,20 @@ TEST(HostPlan, DealsWorkersOutInTurn) {
     EXPECT_EQ(plan.num_workers(control::ATTENTION, ""), 0U);
 }
 
+TEST(HostPlan, TellsEachHostOfItsWorkersAndOfTheTransports) {
+    Config config = make_config("c", "local,b");
+    config.instance = "one";
+    config.ucx_transports = "rc,tcp";
+    const auto shares = HostPlan(config).shares(config);
+    ASSERT_EQ(shares.size(), 2U);
+    for (const auto& [name, share] : shares) {
+        EXPECT_EQ(share.instance(), "one");
+        EXPECT_EQ(share.ucx_transports(), "rc,tcp");
+        EXPECT_EQ(share.num_attention_workers(), name == "c" ? 2U : 0U);
+        EXPECT_EQ(share.num_ffn_workers(), name == "b" ? 2U : 0U);
+    }
+}
+
 // Cores are planned as if there were no others: oracle, plan_cpus() of the local workers.
 TEST(HostPlan, SharesTheCoresOfThisHostBetweenItsWorkers) {
     const Config config = make_config("c", "b,local,b,b,local");

@@ -15,7 +15,7 @@
 //   AFD_FAKE_WAIT       attention: report a wait for each rank that is lost, as if it were idle
 //   AFD_FAKE_ASK        ask for the memory of round 7 of this session, be ready only after the
 //                       answer, and report it as a wait
-//   AFD_FAKE_CORES      report the cores of the Welcome as a wait
+//   AFD_FAKE_CORES      report the cores of the Welcome as a wait, and UCX's devices as another
 //   AFD_FAKE_NONSENSE   attention: be ready, and then send what is no frame
 //   AFD_FAKE_LONG_WAIT  attention: be ready, and report a wait whose texts have so many bytes
 //   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
@@ -261,13 +261,15 @@ void report_voided(WorkerControl& worker) {
     worker.port().flush();
 }
 
-// "cores: 0 1", as the Welcome says.
+// "devices: lo" and "cores: 0 1", as the Welcome says.
 void report_cores(WorkerControl& worker) {
-    std::string text = "cores:";
-    for (const uint32_t core : worker.welcome().cpus()) text += " " + std::to_string(core);
-    WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
-    event.set_text("%s", text.c_str());
-    worker.port().push(std::move(event));
+    std::string cores = "cores:";
+    for (const uint32_t core : worker.welcome().cpus()) cores += " " + std::to_string(core);
+    for (const std::string& text : {"devices: " + worker.welcome().ucx().devices(), cores}) {
+        WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
+        event.set_text("%s", text.c_str());
+        worker.port().push(std::move(event));
+    }
     worker.port().flush();
 }
 

@@ -56,7 +56,7 @@ COMPLETION = [
     Field("model", "the served name, or its directory", {"model": "demo_model"}),
     Field("prompt", "text, token ids, or an array of either", {"prompt": ["a", [3, 4]]},
           lambda a: len(a["choices"]) == 2),
-    Field("max_tokens", "1 to the rest of the context; 0 with `echo`; 16", {"max_tokens": 3},
+    Field("max_tokens", "1 to rest of context; 0 with `echo`; unset: 16", {"max_tokens": 3},
           lambda a: a["usage"]["completion_tokens"] == 3),
     Field("temperature", "0 to 2", {"temperature": 2, "seed": 1, "top_p": 1},
           lambda a: text(a) != GREEDY["text"]),
@@ -170,7 +170,7 @@ CHAT = [
         {"role": "tool", "tool_call_id": "c", "content": "noon"}]}, grows),
     Field("messages[].reasoning_content", "in assistant messages", {"messages": [
         USER, {"role": "assistant", "content": "a", "reasoning_content": "b"}, USER]}, grows),
-    Field("max_tokens, max_completion_tokens", "rest of the context",
+    Field("max_tokens, max_completion_tokens", "unset: rest of context",
           {"max_tokens": 9, "max_completion_tokens": 3},
           lambda a: a["usage"]["completion_tokens"] <= 3),
     Field("logprobs", "true, false", {"logprobs": True},
