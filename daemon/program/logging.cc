@@ -200,6 +200,8 @@ void set_up_logging(const std::string& program,
                     const std::string& level,
                     const std::string& format) {
     ::signal(SIGPIPE, SIG_IGN);
+    // Writing beyond the limit of a file's size is then an error, EFBIG, with a message.
+    ::signal(SIGXFSZ, SIG_IGN);
     // A worker may open no file later (daemon/worker/system_calls.h), the zone's neither.
     ::tzset();
     auto logger = std::make_shared<spdlog::logger>(program, std::make_shared<StderrSink>());

@@ -26,9 +26,9 @@
 namespace afd::daemon {
 
 // `program` names the speaker ("afdd", "attention-1", "ffn-0"). `level`: trace, debug, info, warn,
-// error or off. `format`: text or json. Reads the time zone, which stays, and has SIGPIPE ignored
-// from now on: whoever reads the log, or a socket, may go away. REQUIRES: both valid
-// (process_options.cc checks them).
+// error or off. `format`: text or json. Reads the time zone, which stays, and has SIGPIPE and
+// SIGXFSZ ignored from now on: whoever reads the log, or a socket, may go away, and a file may
+// reach its limit. REQUIRES: both valid (process_options.cc checks them).
 void set_up_logging(const std::string& program,
                     const std::string& level,
                     const std::string& format);

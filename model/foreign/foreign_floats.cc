@@ -75,6 +75,7 @@ Result<std::vector<Bf16>> foreign_fp8_rows(const ForeignMatrix& matrix,
         }
         out[i] = ops::from_float(ops::to_float(values[i]) * scale);
     }
+    AFD_TRY(check_expanded(matrix.weight, out, depth, first));
     return out;
 }
 
@@ -115,12 +116,9 @@ Result<std::vector<Bf16>> mxfp4_values(std::string_view name,
         const uint8_t byte = bytes[n * row_bytes + k / 2];
         const float value =
             kE2m1[k % 2 == 0 ? byte & 15 : byte >> 4] * factors[n * groups + k / kMxfp4Group];
-        if (!std::isfinite(value)) {
-            return data_loss("tensor {}: element [{}, {}] is {:f}. Fetch the file again",
-                             with(name, first + n, k, value));
-        }
         out[i] = ops::from_float(value);
     }
+    AFD_TRY(check_expanded(name, out, depth, first));
     return out;
 }
 

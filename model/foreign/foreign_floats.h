@@ -3,8 +3,8 @@
 
 // Matrices whose elements are small floats with scales: fp8 of compressed-tensors and mxfp4
 // (foreign_form.h has their layouts). Both expand rows [first, first + count) of a matrix to
-// [count, K]. Errors: those of foreign_parts.h; kDataLoss for an element that is no number;
-// kUnimplemented for scales of another shape.
+// [count, K]. Errors: those of foreign_parts.h; kDataLoss for an element that is no number
+// or infinite as bf16; kUnimplemented for scales of another shape.
 
 #include <cstdint>
 #include <span>

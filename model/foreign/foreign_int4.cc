@@ -204,6 +204,7 @@ Result<std::vector<Bf16>> foreign_int4_rows(const ForeignMatrix& matrix,
             out[n * depth + k] = ops::from_float(static_cast<float>(q) * values.scale[group]);
         }
     }
+    AFD_TRY(check_expanded(matrix.weight, out, depth, first));
     return out;
 }
 

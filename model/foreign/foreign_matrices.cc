@@ -118,7 +118,13 @@ std::vector<std::string> ForeignMatrices::tensors_of(std::string_view weight) co
 
 Result<std::vector<uint64_t>> ForeignMatrices::shape_of(std::string_view weight) const {
     const ForeignLayout& layout = layout_of(form_);
-    const MatrixShape& stored = tensors_.find(part_name(weight, layout.values))->shape;
+    const std::string values = part_name(weight, layout.values);
+    const MatrixShape& stored = tensors_.find(values)->shape;
+    // Work is cut by sizes of matrices, of which none may be 0.
+    if (std::ranges::find(stored, uint64_t{0}) != stored.end()) {
+        return data_loss("tensor {}: is {}, a matrix without elements. Fetch the file again",
+                         with(values, shape_text(stored)));
+    }
     const std::string shape_name = std::string(weight) + "_shape";
     // Where the last word of a row is not full.
     const bool is_stated =

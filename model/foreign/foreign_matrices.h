@@ -41,7 +41,7 @@ class ForeignMatrices {
     // All tensors that "X.weight" may have in the form.
     std::vector<std::string> tensors_of(std::string_view weight) const;
 
-    // [N, K] of "X.weight". Errors: kDataLoss. REQUIRES: has().
+    // [N, K] of "X.weight", neither 0. Errors: kDataLoss. REQUIRES: has().
     Result<std::vector<uint64_t>> shape_of(std::string_view weight) const;
 
     // What the scales of "X.weight" are stored as. REQUIRES: has(), and the form is_int4().

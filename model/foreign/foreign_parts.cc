@@ -46,4 +46,18 @@ Result<std::vector<float>> read_scales(const TensorFiles& tensors,
     return data_loss("tensor {}: holds a scale of {:f}. Fetch the file again", with(name, *bad));
 }
 
+Result<> check_expanded(std::string_view weight,
+                        std::span<const ops::Bf16> values,
+                        uint64_t depth,
+                        uint64_t first) {
+    constexpr uint16_t kExponent = 0x7f80;
+    // A look of its own, by the bits: within the loop that expands it would cost more.
+    const auto bad = std::ranges::find_if(
+        values, [](ops::Bf16 value) { return (value.bits & kExponent) == kExponent; });
+    if (bad == values.end()) return {};
+    const auto at = static_cast<uint64_t>(bad - values.begin());
+    return data_loss("tensor {}: element [{}, {}] is {:f}. Fetch the file again",
+                     with(weight, first + at / depth, at % depth, ops::to_float(*bad)));
+}
+
 }  // namespace afd::model

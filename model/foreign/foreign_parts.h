@@ -13,6 +13,7 @@
 
 #include "model/foreign/foreign_form.h"
 #include "model/safetensors/tensor_files.h"
+#include "ops/tensor/bf16.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -77,5 +78,12 @@ Result<std::vector<float>> read_scales(const TensorFiles& tensors,
                                        const std::string& name,
                                        std::span<const uint64_t> shape,
                                        const Block& block);
+
+// Of values [rows, depth] as they were expanded, of the matrix's rows from `first` on. Errors:
+// kDataLoss for one that is infinite or no number: names it.
+Result<> check_expanded(std::string_view weight,
+                        std::span<const ops::Bf16> values,
+                        uint64_t depth,
+                        uint64_t first);
 
 }  // namespace afd::model

@@ -8,6 +8,18 @@
 #include "proto/failure.h"
 
 namespace afd::model {
+namespace {
+
+// Whether a block may have this scale. Zero is that of a block of zeros. By one that is so large
+// the largest value of e4m3 is no bf16; the block may have smaller ones alone, but writers scale
+// blocks to their largest, so that it is nonsense all the same, and to look at each product would
+// cost time.
+bool is_scale(float scale) {
+    constexpr float kE4m3Max = 448;
+    return scale >= 0 && std::isfinite(ops::to_float(ops::from_float(scale * kE4m3Max)));
+}
+
+}  // namespace
 
 std::array<uint64_t, 2> fp8_scale_shape(uint64_t num_outputs, uint64_t depth) {
     return {ops::fp8_blocks(num_outputs), ops::fp8_blocks(depth)};
@@ -49,11 +61,10 @@ Result<> Fp8Blocks::check(const std::string& name, uint64_t first_row) const {
                          with(name, first_row + at / depth, at % depth));
     }
     for (size_t i = 0; i < scale.size(); ++i) {
-        // Zero is allowed: it is the scale of a block of zeros.
-        if (std::isfinite(scale[i]) && scale[i] >= 0) continue;
+        if (is_scale(scale[i])) continue;
         return data_loss(
             "tensor {}_scale_inv: the scale of block [{}, {}] is {:f}; a finite number of at least "
-            "0 is needed. Fetch the file again",
+            "0 is needed, and 448 times as much as a finite bf16. Fetch the file again",
             with(name,
                  first_row / ops::kFp8BlockEdge + i / ops::fp8_blocks(depth),
                  i % ops::fp8_blocks(depth),

@@ -40,8 +40,9 @@ struct Fp8Blocks {
     // (value · scale, rounded to fp32) →bf16.
     std::vector<ops::Bf16> to_bf16() const;
 
-    // Errors: kDataLoss for a value that is no number, and for a scale that is not finite or is
-    // negative; they name the tensor and where, if this is what it has from `first_row` on.
+    // Errors: kDataLoss for a value that is no number, and for a scale that is not finite, is
+    // negative or makes of 448 no finite bf16; they name the tensor and where, if this is what it
+    // has from `first_row` on.
     Result<> check(const std::string& name, uint64_t first_row = 0) const;
 };
 

@@ -102,7 +102,11 @@ Result<TensorFiles> TensorFiles::open(const std::string& directory) {
     std::set<std::string> shards;
     for (const auto& [tensor, shard] : index.value()) shards.insert(shard);
     for (const std::string& shard : shards) {
-        AFD_TRY(files.add_file(directory + "/" + shard));
+        const auto added = files.add_file(directory + "/" + shard);
+        if (added.ok()) continue;
+        if (added.error().code != Code::kNotFound) return added.error();
+        return not_found("{}; {} names it. The download may be incomplete: fetch the model again",
+                         with(added.error().message, kIndexFile));
     }
     for (const auto& [tensor, shard] : index.value()) {
         const auto at = files.by_name_.find(tensor);

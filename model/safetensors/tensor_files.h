@@ -39,9 +39,9 @@ class TensorFiles {
     };
 
     // Opens model.safetensors.index.json and its shards, or model.safetensors.
-    // Errors: kNotFound (neither exists; the message lists what the directory holds), kDataLoss
-    // (a shard's name is not a bare file name, a tensor is not in the shard the index names, a
-    // tensor is in two shards).
+    // Errors: kNotFound (neither exists; the message lists what the directory holds; or a shard
+    // does not, which the index names), kDataLoss (a shard's name is not a bare file name, a tensor
+    // is not in the shard the index names, a tensor is in two shards).
     static Result<TensorFiles> open(const std::string& directory);
 
     // Adds the tensors of a file that the index does not name. Errors: those of

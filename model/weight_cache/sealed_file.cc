@@ -248,8 +248,17 @@ SealedFileWriter::SealedFileWriter(SealedFileWriter&& other) noexcept
 
 SealedFileWriter::~SealedFileWriter() {
     if (fd_ < 0) return;
+    // Before it is closed: then another file could have its inode.
+    const bool is_ours = !is_replaced();
     ::close(fd_);
-    ::unlink(temporary_.c_str());
+    if (is_ours) ::unlink(temporary_.c_str());
+}
+
+bool SealedFileWriter::is_replaced() const {
+    struct stat ours {};
+    struct stat there {};
+    if (::fstat(fd_, &ours) != 0 || ::lstat(temporary_.c_str(), &there) != 0) return false;
+    return ours.st_dev != there.st_dev || ours.st_ino != there.st_ino;
 }
 
 Error SealedFileWriter::failure(const char* what) const {
@@ -322,6 +331,13 @@ Result<> SealedFileWriter::seal() {
     AFD_TRY(write_at(0, compose_header(fixed, rows, key_)));
     if (::fchmod(fd_, 0400) != 0) return failure("sealing");
     if (::fsync(fd_) != 0) return failure("flushing");
+    // Those who hold locks of two files, since somebody has removed one, have one temporary name.
+    if (is_replaced()) {
+        return failed_precondition(
+            "{}: was replaced while it was written: another process packs the same file. Remove "
+            "no .lock file while programs use the weight cache",
+            with(temporary_));
+    }
     // Behind the flush: whoever finds the file under this name finds all of it, even after a crash
     // of the machine.
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failure("renaming");

@@ -98,19 +98,22 @@ class SealedFileWriter {
 
     SealedFileWriter(SealedFileWriter&& other) noexcept;
     SealedFileWriter& operator=(SealedFileWriter&&) = delete;
-    // Removes the temporary file of a writer that was not sealed.
+    // Removes the temporary file of a writer that was not sealed, if it is still this one's.
     ~SealedFileWriter();
 
     // Writes one block; different blocks may be written from different threads.
     // REQUIRES: the size that was announced. Errors: as create().
     Result<> write(size_t index, std::span<const std::byte> bytes);
 
-    // Writes the header, flushes and renames. REQUIRES: every block was written.
+    // Writes the header, flushes and renames. REQUIRES: every block was written. Errors: as
+    // create(); kFailedPrecondition: the temporary file is another's by now, and stays.
     Result<> seal();
 
   private:
     SealedFileWriter() = default;
     Error failure(const char* what) const;
+    // Whether the temporary name is that of another file by now.
+    bool is_replaced() const;
     Result<> write_at(uint64_t offset, std::span<const std::byte> bytes);
 
     std::string path_;

@@ -15,8 +15,7 @@
 namespace afd::model {
 namespace {
 
-Error failure(const std::string& path, const char* what) {
-    const int error = errno;
+Error failure(const std::string& path, const char* what, int error = errno) {
     const Code code = error == ENOTDIR ? Code::kInvalidArgument : file_error_code(error);
     return Error{code,
                  path + ": " + what + ": " + std::strerror(error) +
@@ -26,8 +25,12 @@ Error failure(const std::string& path, const char* what) {
 Result<> create_with_parents(const std::string& path) {
     for (size_t at = path.find('/', 1); at != std::string::npos; at = path.find('/', at + 1)) {
         const std::string parent = path.substr(0, at);
-        if (::mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST && ::access(parent.c_str(), F_OK))
-            return failure(parent, "creating");
+        const int error = ::mkdir(parent.c_str(), 0700) == 0 ? 0 : errno;
+        // A parent that is there may be refused for other reasons than that, as on a disk that is
+        // read-only.
+        if (error != 0 && error != EEXIST && ::access(parent.c_str(), F_OK) != 0) {
+            return failure(parent, "creating", error);
+        }
     }
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failure(path, "creating");
     return {};

@@ -4,8 +4,10 @@ leaves no trace. Method: wrong places and texts, given beside right ones that wo
 
     afd_quantize_test.py AFD_QUANTIZE MODEL
 """
+import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -85,6 +87,23 @@ class RefusedAtOnce(unittest.TestCase):
                                     "(see afd-quantize --help)",
                                     "--experts", "int8", "--threads", threads,
                                     "--out", self.folder / "out", code=2)
+
+    def test_a_result_larger_than_files_may_be(self) -> None:
+        # A disk that is full, also for root. Before anything is measured, and no signal ends it.
+        out = self.folder / "out"
+        limit = 1 << 16
+        done = subprocess.run(
+            [AFD_QUANTIZE, self.model, "--experts", "int8", "--validate", self.text, "--out", out],
+            capture_output=True, text=True, check=False, timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual(done.stderr,
+                         f"afd-quantize: {out}/model.safetensors: writing: File too large; the "
+                         "weights need 0.0 GiB in all. Free as much, raise the limit of your "
+                         "files, or give --out a place on another disk\n")
+        self.assertEqual((out / "model.safetensors").stat().st_size, 0)
+        progress = json.loads((out / ".unfinished/progress.json").read_text())
+        self.assertEqual(progress["num_scored"], 0)
 
     def test_settings_of_int4_for_what_is_not_made_int4(self) -> None:
         for setting in (("--group", "64"), ("--group", "32"), ("--scale-dtype", "fp16")):

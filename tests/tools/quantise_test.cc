@@ -6,10 +6,12 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -48,10 +50,24 @@ using ::testing::HasSubstr;
 std::map<std::string, std::string> contents(const std::string& directory) {
     std::map<std::string, std::string> files;
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+        if (entry.is_directory()) continue;
         std::ifstream stream(entry.path(), std::ios::binary);
         files[fs::relative(entry.path(), directory)] = {std::istreambuf_iterator<char>(stream), {}};
     }
     return files;
+}
+
+// The files that inotify has told of until now.
+std::vector<std::string> names_of_events(int watch) {
+    alignas(inotify_event) std::array<char, 4096> bytes;
+    std::vector<std::string> names;
+    const ssize_t size = ::read(watch, bytes.data(), bytes.size());
+    for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(bytes.data() + at);
+        if ((event->mask & IN_DELETE) != 0) names.push_back(event->name);
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+    }
+    return names;
 }
 
 // Runs `body` in a process of its own; returns how that ended.
@@ -186,6 +202,24 @@ TEST(ResultFiles, SayHowMuchIsNeededWhereThereIsNoRoom) {
                   "the limit of your files, or give --out a place on another disk");
 }
 
+// Goal: who is refused for want of room has not filled the disk with what there was room for.
+// Method: shards, of which the first fits under the limit. Oracle: the sizes of all there are.
+TEST(ResultFiles, GiveTheRoomBackWhereThereIsNotEnough) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory target;
+    model::CheckpointBuilder(model::small_config()).write(source.path());
+    const auto files = model::ModelFiles::open(source.path()).value();
+    const auto plan = QuantisePlan::make(files, kSmoothInt8, kSmallLimits.shard_bytes).value();
+    const test::FileSizeLimit limit(plan.shard_bytes(0));
+    ASSERT_FALSE(ResultFiles::open(plan, target.path(), false).ok());
+    size_t num_files = 0;
+    for (const auto& entry : fs::directory_iterator(target.path())) {
+        EXPECT_EQ(entry.file_size(), 0u) << entry.path();
+        ++num_files;
+    }
+    EXPECT_THAT(num_files, Ge(2u));
+}
+
 TEST(ResultDirectory, IsOfOneJobAndOneProcess) {
     const test::TemporaryDirectory target;
     const std::string path = target.path("out");
@@ -215,6 +249,59 @@ TEST(ResultDirectory, WhatAnotherRunHasFinishedStays) {
     EXPECT_THAT(second.error().message, HasSubstr("holds a whole model already; give --out a new"));
     EXPECT_THAT(contents(path), ElementsAre(std::pair("config.json", "{}")));
     EXPECT_FALSE(fs::exists(path + "/.unfinished"));
+}
+
+// Goal: who comes while a run removes its folder does not take the result for the beginnings of the
+// same job. Oracle: the order in which the kernel saw files go: the note of the job before all
+// others, the lock behind them.
+TEST(ResultDirectory, ForgetsTheJobFirstAndGivesTheLockBackLast) {
+    const test::TemporaryDirectory target;
+    const std::string folder = target.path("out/.unfinished");
+    auto directory = ResultDirectory::open(target.path("out"), "job").value();
+    ASSERT_TRUE(directory.keep(ChannelRanges{{1}}).ok());
+    for (const char* name : {"a", "rows", "z"}) std::ofstream(folder + "/" + name) << name;
+    const int watch = ::inotify_init1(IN_CLOEXEC);
+    ASSERT_GE(::inotify_add_watch(watch, folder.c_str(), IN_DELETE), 0);
+    ASSERT_TRUE(directory.finish().ok());
+    EXPECT_FALSE(fs::exists(folder));
+    const std::vector<std::string> removed = names_of_events(watch);
+    ::close(watch);
+    ASSERT_EQ(removed.size(), 6u);
+    EXPECT_EQ(removed.front(), "progress.json");
+    EXPECT_EQ(removed.back(), "lock");
+}
+
+// Goal: files that nobody knows the job of are not written over. Method: a note that says none,
+// beside a file and alone. Oracle: everything there, and that what else the note says is not used.
+TEST(ResultDirectory, LeavesFilesOfAnUnknownJobAlone) {
+    const test::TemporaryDirectory target;
+    const std::string path = target.path("out");
+    for (const char* note : {"", R"({"units_done": 3})", R"({"job": 5, "units_done": 3})"}) {
+        fs::create_directories(path + "/.unfinished");
+        target.write("out/.unfinished/progress.json", note);
+        target.write("out/model-00001.safetensors", "weights");
+        const auto opened = ResultDirectory::open(path, "job");
+        ASSERT_FALSE(opened.ok()) << note;
+        EXPECT_EQ(opened.error().code, Code::kAlreadyExists);
+        EXPECT_EQ(opened.error().message,
+                  path + ": is not an empty directory; give --out a new name, or remove it");
+        EXPECT_EQ(contents(path)["model-00001.safetensors"], "weights");
+        EXPECT_EQ(contents(path)[".unfinished/progress.json"], note);
+        fs::remove(path + "/model-00001.safetensors");
+        const auto alone = ResultDirectory::open(path, "job");
+        ASSERT_TRUE(alone.ok()) << alone.error().message;
+        EXPECT_EQ(alone.value().units_done(), 0u);
+    }
+}
+
+// Goal: what cannot be listed is an error, and neither an empty directory nor an exception. Method:
+// the directory is gone.
+TEST(ResultDirectory, SaysWhatCannotBeListed) {
+    const test::TemporaryDirectory target;
+    auto directory = ResultDirectory::open(target.path("out"), "job").value();
+    fs::remove_all(target.path("out"));
+    EXPECT_EQ(directory.finish().error().message,
+              target.path("out") + ": cannot be listed: No such file or directory");
 }
 
 TEST(ResultDirectory, KeepsWhatWasMeasured) {
@@ -388,6 +475,24 @@ TEST(QuantisePlan, KnowsTheSizesBefore) {
     EXPECT_EQ(planned.kv_bytes_per_token, 3u * (32 + 8) * 2);
     // Attention in int8 takes less than in bf16.
     EXPECT_LT(planned.attention, model::serving_memory(files, {}).attention);
+}
+
+// Goal: a matrix without elements, in the form of another program, is refused before the work,
+// which is cut by sizes of matrices. Method: one that no part of the model is.
+TEST(QuantisePlan, RefusesAMatrixWithoutElements) {
+    const test::TemporaryDirectory source;
+    model::CheckpointBuilder builder(model::small_config());
+    builder.store_as_packed_int4();
+    builder.add_integers("foo.weight_packed", {8, 0}, {});
+    builder.write(source.path());
+    const auto files = model::ModelFiles::open(source.path());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    const auto plan = QuantisePlan::make(files.value(), {.experts = ops::WeightFormat::kInt8});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().code, Code::kDataLoss);
+    EXPECT_EQ(plan.error().message,
+              "tensor foo.weight_packed: is [8, 0], a matrix without elements. Fetch the file "
+              "again");
 }
 
 // Goal: what is written of as many tensors as the largest models have takes seconds; a look through

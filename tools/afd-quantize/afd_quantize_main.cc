@@ -4,6 +4,7 @@
 // a text.
 
 #include <fmt/core.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +30,7 @@
 #include "tools/afd-quantize/quantise_checkpoint.h"
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
+#include "tools/afd-quantize/result_files.h"
 #include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
@@ -244,6 +246,10 @@ Result<> run(const Options& options) {
     if (directory.units_done() > 0) {
         fmt::print(stderr, "{}: goes on with what an earlier run left\n", options.out);
     }
+    // A full disk shows now and not after hours of measuring.
+    if (directory.units_done() == 0 && (texts.smooth || texts.validate)) {
+        AFD_TRY(ResultFiles::open(plan, options.out, false));
+    }
     threads::ThreadPool parallel(options.num_threads());
     std::optional<Perplexity> before;
     if (texts.validate) {
@@ -280,6 +286,8 @@ Result<> run(const Options& options) {
 }  // namespace afd
 
 int main(int argc, char** argv) {
+    // Writing beyond the limit of a file's size is then an error, EFBIG, with a message.
+    ::signal(SIGXFSZ, SIG_IGN);
     int exit_code = 0;
     const std::optional<afd::Options> options = afd::read_options(argc, argv, exit_code);
     if (!options) return exit_code;

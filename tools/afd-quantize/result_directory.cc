@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -51,18 +52,33 @@ Result<> check_contents(const std::string& path) {
     return not_empty(path);
 }
 
-// The same by who holds the lock: what another run has finished meanwhile lies beside a folder in
-// which no job was noted. That folder goes. REQUIRES: the folder.
-Result<> check_contents_locked(const std::string& path) {
+// What a directory holds.
+Result<std::vector<fs::path>> entries_of(const std::string& directory) {
     std::error_code error;
-    if (fs::exists(path + kFolder + kProgressFile, error)) return {};
-    size_t num_others = 0;
-    for (const auto& entry : fs::directory_iterator(path, error)) {
-        num_others += entry.path().filename() == kFolder + 1 ? 0 : 1;
+    std::vector<fs::path> entries;
+    // Not a range-for: its ++ throws.
+    fs::directory_iterator at(directory, error);
+    for (const fs::directory_iterator end; !error && at != end; at.increment(error)) {
+        entries.push_back(at->path());
     }
-    if (num_others == 0) return {};
-    fs::remove(path + kFolder + kLockFile, error);
-    fs::remove(path + kFolder, error);
+    if (!error) return entries;
+    return Error{model::file_error_code(error.value()),
+                 directory + ": cannot be listed: " + error.message()};
+}
+
+// The same by who holds the lock and found no job noted: beside other files that is what another
+// run has finished meanwhile, and its folder goes, or a note that was damaged, and then nobody
+// knows whose files they are. REQUIRES: the folder.
+Result<> check_no_others(const std::string& path) {
+    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(path));
+    const bool has_others = std::ranges::any_of(
+        entries, [](const fs::path& entry) { return entry.filename() != kFolder + 1; });
+    if (!has_others) return {};
+    std::error_code error;
+    if (!fs::exists(path + kFolder + kProgressFile, error)) {
+        fs::remove(path + kFolder + kLockFile, error);
+        fs::remove(path + kFolder, error);
+    }
     return not_empty(path);
 }
 
@@ -75,13 +91,13 @@ Result<> make_folder(const std::string& path) {
 }
 
 // What a run that was killed was writing (model/safetensors/whole_file.h). REQUIRES: the lock.
-void remove_leftovers(const std::string& path) {
-    std::error_code error;
-    std::vector<fs::path> left;
-    for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-        if (at->path().extension() == ".tmp") left.push_back(at->path());
+Result<> remove_leftovers(const std::string& path) {
+    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(path));
+    std::error_code ignored;
+    for (const fs::path& file : entries) {
+        if (file.extension() == ".tmp") fs::remove(file, ignored);
     }
-    for (const fs::path& file : left) fs::remove(file, error);
+    return {};
 }
 
 Result<> sync(const std::string& path) {
@@ -95,11 +111,29 @@ Result<> sync(const std::string& path) {
 
 // The files of a directory, and their names.
 Result<> sync_all(const std::string& directory) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(directory, error)) {
-        if (entry.is_regular_file(error)) AFD_TRY(sync(entry.path()));
+    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(directory));
+    std::error_code ignored;
+    for (const fs::path& entry : entries) {
+        if (fs::is_regular_file(entry, ignored)) AFD_TRY(sync(entry));
     }
     return sync(directory);
+}
+
+// Removes the folder of a job that is done, the lock last: whoever gets a lock then finds a result
+// without a job, and leaves it alone (check_no_others()).
+Result<> remove_folder(const std::string& folder) {
+    std::error_code error;
+    fs::remove(folder + kProgressFile, error);
+    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(folder));
+    for (const fs::path& entry : entries) {
+        if (!error && entry.filename() != kLockFile + 1) fs::remove_all(entry, error);
+    }
+    if (!error) fs::remove(folder + kLockFile, error);
+    if (!error) fs::remove(folder, error);
+    // Somebody may be in it again, who will remove it.
+    if (!error || error == std::errc::directory_not_empty) return {};
+    return Error{model::file_error_code(error.value()),
+                 folder + ": cannot be removed: " + error.message()};
 }
 
 // Of this program's own making, but it may be cut off or edited: then nothing is known.
@@ -132,10 +166,13 @@ Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std
         return Error{Code::kFailedPrecondition,
                      path + ": another afd-quantize is writing it; wait for it or stop it"};
     }
-    AFD_TRY(check_contents_locked(path));
-    const Json found = read_json(path + kFolder + kProgressFile);
-    const std::string other = value_or(found, "job", job);
-    if (other != job) {
+    Json found = read_json(path + kFolder + kProgressFile);
+    const std::string other = value_or(found, "job", std::string());
+    if (other.empty()) {
+        AFD_TRY(check_no_others(path));
+        // What a damaged note still says may be of any job.
+        found = Json::object();
+    } else if (other != job) {
         return Error{Code::kAlreadyExists,
                      fmt::format("{}: holds the beginnings of another job ({}; wanted: {}); give "
                                  "--out a new name, or remove it",
@@ -143,7 +180,7 @@ Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std
                                  other,
                                  job)};
     }
-    remove_leftovers(path);
+    AFD_TRY(remove_leftovers(path));
     ResultDirectory directory(path, job, std::move(*lock));
     directory.units_done_ = value_or(found, "units_done", uint64_t{0});
     directory.measured_text_ = value_or(found, "measured_text", std::string());
@@ -214,10 +251,7 @@ Result<> ResultDirectory::write_progress() const {
 
 Result<> ResultDirectory::finish() {
     AFD_TRY(sync_all(path_));
-    std::error_code error;
-    fs::remove_all(scratch(), error);
-    if (!error) return {};
-    return Error{Code::kUnavailable, scratch() + ": cannot be removed: " + error.message()};
+    return remove_folder(scratch());
 }
 
 }  // namespace afd

@@ -22,7 +22,8 @@ class ResultDirectory {
   public:
     // Makes the directory, or takes up the one that an interrupted `job` left. `job` is a line
     // that says what decides about the bytes of the result.
-    // Errors: kAlreadyExists (it holds something else, or another job's beginnings; says which),
+    // Errors: kAlreadyExists (it holds something else, another job's beginnings, or those of nobody
+    // knows which; says which),
     // kFailedPrecondition (another process is at it), and those of model::file_error_code().
     static Result<ResultDirectory> open(const std::string& path, const std::string& job);
 
@@ -41,8 +42,8 @@ class ResultDirectory {
     std::optional<ChannelRanges> ranges(size_t num_layers, size_t hidden) const;
     Result<> keep(const ChannelRanges& ranges);
 
-    // The result is complete: when all of it is on the disk, removes the folder. Errors:
-    // kUnavailable.
+    // The result is complete: when all of it is on the disk, removes the folder; whoever opens the
+    // directory meanwhile is refused. Errors: kUnavailable, and those of model::file_error_code().
     Result<> finish();
 
   private:

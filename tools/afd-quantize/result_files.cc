@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "model/safetensors/file_error.h"
 #include "model/safetensors/write_at.h"
@@ -50,17 +52,34 @@ Result<ResultFiles> ResultFiles::open(const QuantisePlan& plan,
                                       bool goes_on) {
     ResultFiles files(plan);
     for (size_t shard = 0; shard < plan.num_shards(); ++shard) {
-        const std::string path = directory + "/" + plan.shard_name(shard);
-        files.paths_.push_back(path);
-        const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (fd < 0) return failure(path, errno);
-        files.fds_.push_back(fd);
-        if (!goes_on) AFD_TRY(files.make(shard, path));
-        // In any case: an earlier run may have ended just before it.
-        const std::string& prefix = plan.shard_prefix(shard);
-        AFD_TRY(write_all(fd, path, 0, std::as_bytes(std::span(prefix))));
+        const Result<> opened = files.open_shard(directory, goes_on);
+        if (opened.ok()) continue;
+        // Room that was found for some of the shards is of no use without the rest.
+        if (!goes_on) files.give_room_back();
+        return opened.error();
     }
     return files;
+}
+
+Result<> ResultFiles::open_shard(const std::string& directory, bool goes_on) {
+    const size_t shard = fds_.size();
+    const std::string path = directory + "/" + plan_->shard_name(shard);
+    paths_.push_back(path);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return failure(path, errno);
+    fds_.push_back(fd);
+    if (!goes_on) AFD_TRY(make(shard, path));
+    // In any case: an earlier run may have ended just before it.
+    const std::string& prefix = plan_->shard_prefix(shard);
+    return write_all(fd, path, 0, std::as_bytes(std::span(prefix)));
+}
+
+void ResultFiles::give_room_back() const {
+    // A refusal says less than why there was no room.
+    std::error_code ignored;
+    for (size_t shard = 0; shard < fds_.size(); ++shard) {
+        std::filesystem::resize_file(paths_[shard], 0, ignored);
+    }
 }
 
 ResultFiles::~ResultFiles() {

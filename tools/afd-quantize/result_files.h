@@ -22,7 +22,8 @@ class ResultFiles {
 
     // Makes the files in full size and empty, so that a full disk shows now; or, `goes_on`, takes
     // up those that are there. REQUIRES: plan outlives this; `goes_on`: exist().
-    // Errors: those of model::file_error_code(); kResourceExhausted says how much is needed.
+    // Errors: those of model::file_error_code(); kResourceExhausted says how much is needed. What
+    // was made until then is left empty.
     static Result<ResultFiles> open(const QuantisePlan& plan,
                                     const std::string& directory,
                                     bool goes_on);
@@ -41,7 +42,9 @@ class ResultFiles {
 
   private:
     explicit ResultFiles(const QuantisePlan& plan) : plan_(&plan) {}
+    Result<> open_shard(const std::string& directory, bool goes_on);
     Result<> make(size_t shard, const std::string& path);
+    void give_room_back() const;
 
     const QuantisePlan* plan_;
     std::vector<std::string> paths_;

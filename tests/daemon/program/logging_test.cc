@@ -3,9 +3,12 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -46,6 +49,21 @@ TEST(Logging, KnowsItsTimeZoneFromTheStart) {
         std::_Exit(local.tm_hour);
     };
     EXPECT_EXIT(hour_after_set_up(), ::testing::ExitedWithCode(9), "");
+}
+
+// Goal: a file at the limit of its size is an error for whoever writes it, and ends no process.
+// Oracle: the error.
+TEST(Logging, AFileAtItsLimitEndsNobody) {
+    const test::TemporaryDirectory directory;
+    const auto error_of_write = [&] {
+        ::signal(SIGXFSZ, SIG_DFL);
+        set_up_logging("test", "warn", "text");
+        const rlimit limit{1, 1};
+        const int fd = ::open(directory.path("file").c_str(), O_WRONLY | O_CREAT, 0600);
+        if (fd < 0 || ::setrlimit(RLIMIT_FSIZE, &limit) != 0) std::_Exit(99);
+        std::_Exit(::pwrite(fd, "x", 1, 1) < 0 ? errno : 0);
+    };
+    EXPECT_EXIT(error_of_write(), ::testing::ExitedWithCode(EFBIG), "");
 }
 
 // Goal: levels are a column, under the names that the configuration has for them.

@@ -210,6 +210,71 @@ TEST_F(GptqMatrix, NamesWhatIsWrong) {
                 HasSubstr("tensor x.g_idx: expected shape [40], found [32]"));
 }
 
+// Scales that are finite, with values that are too large for them.
+TEST_F(GptqMatrix, RefusesProductsThatNoBf16Holds) {
+    const std::array<uint64_t, 2> shape = {kOutputs, kDepth};
+    scales_[kOutputs + 5] = 1e38f;  // By 3 it is a bf16, by 4 it is none.
+    const char* expected = "tensor x.weight: element [5, 23] is inf. Fetch the file again";
+    EXPECT_EQ(store().read_bf16("x.weight", shape).error().message, expected);
+    EXPECT_EQ(store().read_bf16_rows("x.weight", shape, 5, 1).error().message, expected);
+    EXPECT_TRUE(store().read_bf16_rows("x.weight", shape, 4, 1).ok());
+}
+
+// Goal: a matrix without elements is refused, since work is divided by its sizes. Method: each form
+// with an extent of 0, the other one as large as a header may say.
+TEST(ForeignMatrices, RefuseAMatrixWithoutElements) {
+    constexpr uint64_t kLargest = uint64_t{1} << 48;
+    const test::TemporaryDirectory directory;
+    const auto refused = [&](ForeignKind kind,
+                             const std::string& name,
+                             StorageType type,
+                             std::vector<uint64_t> extents) {
+        const std::vector<TensorToWrite> tensors = {{name, type, std::move(extents), {}}};
+        EXPECT_TRUE(write_safetensors(directory.path("model.safetensors"), tensors).ok());
+        TensorStore store = TensorStore::open(directory.path()).value();
+        store.set_form({.kind = kind});
+        EXPECT_TRUE(store.foreign().has("x.weight"));
+        const auto shape = store.foreign().shape_of("x.weight");
+        return shape.ok() ? "" : shape.error().message;
+    };
+    const std::string end = ", a matrix without elements. Fetch the file again";
+    EXPECT_EQ(refused(ForeignKind::kGptq, "x.qweight", StorageType::kI32, {0, 8}),
+              "tensor x.qweight: is [0, 8]" + end);
+    EXPECT_EQ(refused(ForeignKind::kAwq, "x.qweight", StorageType::kI32, {0, kLargest}),
+              "tensor x.qweight: is [0, 281474976710656]" + end);
+    EXPECT_EQ(refused(ForeignKind::kPackedInt4, "x.weight_packed", StorageType::kI32, {8, 0}),
+              "tensor x.weight_packed: is [8, 0]" + end);
+    EXPECT_EQ(refused(ForeignKind::kFp8Scaled, "x.weight", StorageType::kF8E4M3, {kLargest, 0}),
+              "tensor x.weight: is [281474976710656, 0]" + end);
+    EXPECT_EQ(refused(ForeignKind::kMxfp4, "x.weight_packed", StorageType::kU8, {8, 0}),
+              "tensor x.weight_packed: is [8, 0]" + end);
+}
+
+// compressed-tensors in fp8: products with a finite scale that round to no bf16, the least of them.
+TEST(Fp8Rows, RefusesProductsThatNoBf16Holds) {
+    const test::TemporaryDirectory directory;
+    const std::array<uint64_t, 2> shape = {3, 4};
+    const auto said = [&](float scale, uint8_t value) {
+        std::vector<uint8_t> values(12, 0x38);  // 1
+        values[6] = value;
+        const std::vector<float> scales = {1, scale, 1};
+        const std::vector<TensorToWrite> tensors = {
+            {"x.weight", StorageType::kF8E4M3, {3, 4}, std::as_bytes(std::span(values))},
+            {"x.weight_scale", StorageType::kF32, {3}, std::as_bytes(std::span(scales))}};
+        EXPECT_TRUE(write_safetensors(directory.path("model.safetensors"), tensors).ok());
+        TensorStore store = TensorStore::open(directory.path()).value();
+        store.set_form({.kind = ForeignKind::kFp8Scaled});
+        const auto rows = store.read_bf16("x.weight", shape);
+        return rows.ok() ? "" : rows.error().message;
+    };
+    EXPECT_EQ(said(0x1p119f, 0x7e), "") << "448 · 2^119";
+    EXPECT_EQ(said(0x1p120f, 0xfe),
+              "tensor x.weight: element [1, 2] is -inf. Fetch the file again");
+    EXPECT_EQ(said(0x1.fep127f, 0x38), "") << "the largest bf16";
+    EXPECT_EQ(said(0x1.ffp127f, 0x38),
+              "tensor x.weight: element [1, 0] is inf. Fetch the file again");
+}
+
 // compressed-tensors in fp8: a scale of another shape says what can be done.
 TEST(Fp8Rows, NamesScalesOfAnotherShape) {
     const test::TemporaryDirectory directory;

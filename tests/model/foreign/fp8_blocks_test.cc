@@ -98,7 +98,7 @@ TEST_F(Fp8BlocksTest, EachElementIsMultipliedByTheScaleOfItsBlock) {
 }
 
 TEST_F(Fp8BlocksTest, TakesScalesOfOtherTypes) {
-    const std::vector<uint8_t> exponents = {127, 120, 130, 0, 254, 119};
+    const std::vector<uint8_t> exponents = {127, 120, 130, 0, 246, 119};
     std::vector<float> powers;
     std::vector<ops::Bf16> narrow;
     for (const uint8_t exponent : exponents) {
@@ -129,9 +129,12 @@ TEST_F(Fp8BlocksTest, SaysWhatIsWrongAndWhatToDo) {
     scale_[4] = -1.1f;
     EXPECT_EQ(error({weight(), scale(StorageType::kF32, scale_)}),
               "tensor w_scale_inv: the scale of block [1, 1] is -1.100000; a finite number of at "
-              "least 0 is needed. Fetch the file again");
+              "least 0 is needed, and 448 times as much as a finite bf16. Fetch the file again");
     scale_[4] = std::numeric_limits<float>::infinity();
     EXPECT_THAT(error({weight(), scale(StorageType::kF32, scale_)}), HasSubstr("[1, 1] is inf"));
+    scale_[4] = 0x1p120f;  // 448 · 2^119 is below 2^128.
+    EXPECT_THAT(error({weight(), scale(StorageType::kF32, scale_)}),
+                HasSubstr("[1, 1] is 1329227995784915872903807060280344576.000000; a finite"));
     const std::vector<uint8_t> exponents = {127, 127, 255, 127, 127, 127};
     EXPECT_THAT(error({weight(), scale(StorageType::kF8E8M0, exponents)}),
                 HasSubstr("the scale of block [0, 2] is nan"));

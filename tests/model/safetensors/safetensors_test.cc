@@ -93,6 +93,19 @@ TEST_F(SafetensorsTest, RefusesHeaderLengthsBeyondTheLimitAndTheFile) {
                    ": this is a NumPy array (.npy), no safetensors file");
 }
 
+// Goal: what was fetched in place of a file is named, with what to do.
+TEST_F(SafetensorsTest, NamesWhatIsFetchedInPlaceOfAFile) {
+    expect_refused(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 4096\n",
+        ": this is a pointer of Git LFS, no safetensors file; fetch the file itself with git lfs "
+        "pull");
+    for (const char* page : {"<!DOCTYPE html><html>", "<!doctype html>", "<html lang=\"en\">"}) {
+        expect_refused(page,
+                       ": this is an HTML page, no safetensors file: a server gave it in place of "
+                       "the file. Fetch the file again");
+    }
+}
+
 TEST_F(SafetensorsTest, RefusesHeadersThatAreNotOneJsonObject) {
     expect_refused(file_bytes("", 0), "does not begin with '{'");
     expect_refused(file_bytes(" {}", 0), "does not begin with '{'");
@@ -313,7 +326,12 @@ TEST_F(TensorStoreTest, RefusesAnIndexThatDoesNotMatchItsShards) {
     directory_.write(index, R"({"weight_map":{"f":"one.safetensors","g":"one.safetensors"}})");
     EXPECT_THAT(open_error().message, HasSubstr("tensor g is not in one.safetensors"));
     directory_.write(index, R"({"weight_map":{"f":"absent.safetensors"}})");
-    EXPECT_THAT(open_error().message, HasSubstr("absent.safetensors: No such file"));
+    EXPECT_EQ(open_error().code, Code::kNotFound);
+    EXPECT_EQ(
+        open_error().message,
+        directory_.path("absent.safetensors") +
+            ": No such file or directory; model.safetensors.index.json names it. The download "
+            "may be incomplete: fetch the model again");
     write("two.safetensors", {tensor("f", StorageType::kF32, {4}, floats_)});
     directory_.write(index, R"({"weight_map":{"f":"one.safetensors","g":"two.safetensors"}})");
     EXPECT_THAT(open_error().message, HasSubstr("tensor f is also in "));

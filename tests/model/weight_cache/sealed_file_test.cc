@@ -13,8 +13,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 
 #include "model/weight_cache/checksum.h"
@@ -233,6 +236,31 @@ TEST_F(SealedFileTest, AWriterThatGivesUpLeavesNothing) {
     EXPECT_TRUE(read_all().ok());
 }
 
+// Goal: of two who pack the same file, since the lock of the first was removed, the first takes
+// nothing from the second. Method: the temporary file is another's by the time that it is sealed,
+// or given up. Oracle: that file, and the error.
+TEST_F(SealedFileTest, LeavesTheTemporaryFileOfAnotherAlone) {
+    for (const bool is_sealed : {true, false}) {
+        auto writer = std::optional(SealedFileWriter::create(path_, kKey, sizes_of(blocks_)));
+        ASSERT_TRUE(writer->ok()) << writer->error().message;
+        fs::remove(path_ + ".tmp");
+        directory_.write("file.tmp", "of another");
+        if (is_sealed) {
+            const Result<> sealed = writer->value().seal();
+            ASSERT_FALSE(sealed.ok());
+            EXPECT_EQ(sealed.error().code, Code::kFailedPrecondition);
+            EXPECT_EQ(sealed.error().message,
+                      path_ +
+                          ".tmp: was replaced while it was written: another process packs the same "
+                          "file. Remove no .lock file while programs use the weight cache");
+        }
+        writer.reset();
+        EXPECT_FALSE(fs::exists(path_));
+        std::ifstream stream(path_ + ".tmp");
+        EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), "of another");
+    }
+}
+
 // A mapping outlives its name: replacing a file takes nothing from who uses it.
 TEST_F(SealedFileTest, AMappingOutlivesReplacementAndRemoval) {
     write_sample();
@@ -308,6 +336,20 @@ TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
     for (const std::string& wrong : {file, file + "/below", std::string()}) {
         EXPECT_FALSE(WeightCache::is_usable(wrong)) << wrong;
     }
+}
+
+// Goal: the message says why a parent could not be made, and not that it is not there then. Method:
+// a file system of the kernel's, where nobody makes a directory, not even root. Oracle: mkdir().
+TEST(WeightCache, SaysWhyAParentCannotBeMade) {
+    const std::string parent = "/sys/afd-weight-cache-test";
+    const int error = ::mkdir(parent.c_str(), 0700) == 0 ? 0 : errno;
+    ASSERT_NE(error, 0) << parent << " is there now";
+    ASSERT_NE(error, ENOENT) << "no /sys";
+    const auto cache = WeightCache::open(parent + "/below");
+    ASSERT_FALSE(cache.ok());
+    EXPECT_EQ(cache.error().message,
+              parent + ": creating: " + std::strerror(error) +
+                  "; set weight_cache to a directory of yours, or to off");
 }
 
 TEST(WeightCache, DefaultDirectoryFollowsTheEnvironment) {
