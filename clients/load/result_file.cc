@@ -64,6 +64,7 @@ Json level_json(const LevelResult& result) {
         level["concurrency"] = result.level.concurrency;
     }
     level["interrupted"] = result.interrupted;
+    level["broken"] = result.broken;
     level["num_requests"] = result.requests.size();
     level["num_ok"] = result.num_with(Outcome::kOk);
     level["num_failed"] = result.num_with(Outcome::kFailed);

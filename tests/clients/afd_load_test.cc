@@ -122,6 +122,7 @@ TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     ASSERT_EQ(report["levels"].size(), 3u);
     const nlohmann::json& level = report["levels"][0];
     EXPECT_EQ(level["mode"], "closed");
+    EXPECT_EQ(level["broken"], "");
     EXPECT_EQ(level["num_ok"], 10);
     EXPECT_EQ(level["num_output_tokens"], 30);
     EXPECT_EQ(level["ttft_us"]["count"], 10);
@@ -196,9 +197,12 @@ TEST_F(AfdLoad, ServerDyingMidRunKeepsTheReport) {
         load(server, {"--concurrency", "1,2", "--requests", "20", "--warmup", "2"});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.out, HasSubstr("failed 1: unavailable, as in: connection to afdd"));
+    EXPECT_THAT(result.out, HasSubstr("ended early at c=1: connection to afdd"));
+    EXPECT_THAT(result.out, HasSubstr("; later levels were not run\n"));
     const nlohmann::json report = nlohmann::json::parse(read("result.json"));
     ASSERT_EQ(report["levels"].size(), 1u);
     EXPECT_EQ(report["levels"][0]["num_ok"], 5);
+    EXPECT_THAT(report["levels"][0]["broken"].get<std::string>(), HasSubstr("connection to afdd"));
 }
 
 TEST_F(AfdLoad, InterruptWritesWhatItHas) {

@@ -11,6 +11,7 @@
 
 #include "clients/load/histogram.h"
 #include "clients/load/level_result.h"
+#include "clients/load/level_table.h"
 #include "clients/load/load_options.h"
 #include "clients/load/workload.h"
 #include "tests/temporary_directory.h"
@@ -20,6 +21,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pair;
 
 TEST(Histogram, AgreesWithHdrHistogramAtThreeDigits) {
@@ -202,6 +204,19 @@ TEST(LevelResult, SaturationFollowsItsRule) {
     EXPECT_EQ(result.saturation(), "");
     result.client.lag_us.record(11'000, 10);
     EXPECT_THAT(result.saturation(), HasSubstr("11.0 ms late, more than 10.0 ms"));
+}
+
+// Goal: a run that ended early does not look complete. Method: of two levels the second broke.
+TEST(RunSummary, SaysWhereAndWhyARunEndedEarly) {
+    std::vector<LevelResult> results(2);
+    results[0].level = {1, 0};
+    results[1].level = {2, 0};
+    EXPECT_THAT(run_summary(results), Not(HasSubstr("ended early")));
+    results[1].broken = "afdd is gone";
+    const std::string summary = run_summary(results);
+    EXPECT_THAT(summary,
+                HasSubstr("\nended early at c=2: afdd is gone; later levels were not run\n"));
+    EXPECT_THAT(summary, Not(HasSubstr("c=1")));
 }
 
 }  // namespace
