@@ -342,6 +342,30 @@ TEST_F(AfdLoad, AUrlCountsBeforeTheSocketOfTheEnvironment) {
     const ProgramResult two_ways = run_program(both, options);
     EXPECT_EQ(two_ways.exit_code, 2);
     EXPECT_THAT(two_ways.err, HasSubstr("--url and --socket name two ways; give one"));
+    std::vector<std::string> instance = at_url;
+    instance.insert(instance.end(), {"--instance", "b"});
+    const ProgramResult other_two = run_program(instance, options);
+    EXPECT_EQ(other_two.exit_code, 2);
+    EXPECT_THAT(other_two.err, HasSubstr("--url and --instance name two ways; give one"));
+}
+
+// Goal: who gives a key without a URL hears that it goes nowhere. Method: the flag in both its
+// forms, and the variable, which a shell may have for other runs.
+TEST_F(AfdLoad, AKeyIsForHttpOnly) {
+    MockAfdd server(quick_answer);
+    for (const std::vector<std::string>& key :
+         {std::vector<std::string>{"--api-key", "secret"}, {"--api-key=secret"}}) {
+        const ProgramResult refused = load(server, key);
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_THAT(refused.err,
+                    HasSubstr("--chat, --model and --api-key are for HTTP; give --url "
+                              "http://HOST:PORT, too"));
+    }
+    EXPECT_TRUE(server.generates().empty());
+    ProgramOptions options;
+    options.environment = {"AFD_API_KEY=secret"};
+    const ProgramResult run = load(server, {"--concurrency", "1", "--requests", "1"}, options);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
 }
 
 TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
