@@ -16,6 +16,7 @@
 
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
+#include "tests/clients/scripted_server.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::client {
@@ -326,6 +327,33 @@ TEST_F(AfdLoad, UnreachableExitsWithFiveAndSaysHowToStart) {
         run_program({AFD_LOAD, "--prompts", directory_.path("prompts.txt")}, options);
     EXPECT_EQ(result.exit_code, 5);
     EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
+}
+
+// Goal: a script tells a server that refuses from one that is not there. Oracle: 4xx or 5xx.
+TEST_F(AfdLoad, AServerThatRefusesWasReached) {
+    for (const auto& [status, exit_code] : {std::pair("401", 1),
+                                            {"403", 1},
+                                            {"404", 1},
+                                            {"400", 1},
+                                            {"422", 1},
+                                            {"500", 5},
+                                            {"503", 5}}) {
+        const afd::testing::ScriptedServer server([status = status](size_t) {
+            return afd::testing::ScriptedAnswer{std::string("HTTP/1.1 ") + status +
+                                                " No\r\nContent-Length: 2\r\n\r\nno"};
+        });
+        const ProgramResult result =
+            run_program({AFD_LOAD,
+                         "--prompts",
+                         directory_.path("prompts.txt"),
+                         "--out",
+                         out_dir(),
+                         "--url",
+                         "http://127.0.0.1:" + std::to_string(server.port())});
+        EXPECT_EQ(result.exit_code, exit_code) << status << result.err;
+        EXPECT_THAT(result.err, HasSubstr("/v1/models with " + std::string(status) + ": no"));
+        EXPECT_FALSE(std::filesystem::exists(out_dir()));
+    }
 }
 
 // Who names a server by its URL has not asked for the socket that the shell has set. Oracle: the
