@@ -7,7 +7,8 @@ namespace afd::client {
 
 enum ClientExit : int {
     kExitOk = 0,
-    kExitFailed = 1,       // A request failed, or standard output could not be written.
+    // A request failed or was refused, or standard output could not be written.
+    kExitFailed = 1,
     kExitUsage = 2,        // The command line is wrong.
     kExitSaturated = 4,    // afd-load --strict: the client itself was the bottleneck.
     kExitUnreachable = 5,  // afdd cannot be reached or does not answer.

@@ -2,6 +2,8 @@
 //
 // afdctl: asks and steers a running afdd from the command line.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -284,7 +286,26 @@ int run_sizes(const CommonOptions& common, const ResizeOptions& options) {
         common, "how many workers? give --attention N, --ffn N or both (see afdctl status)");
 }
 
+// Of a command that asks no afdd: how one was named all the same; empty: it was not.
+std::string needless_flag(const CommonOptions& common) {
+    if (common.endpoint.instance) return "--instance";
+    return common.endpoint.socket_path ? "--socket" : "";
+}
+
+int run_own_doctor(const CommonOptions& common, const DoctorOptions& options) {
+    const std::string flag = needless_flag(common);
+    if (flag.empty()) return run_doctor(common, options);
+    const std::string value =
+        common.endpoint.instance ? *common.endpoint.instance : *common.endpoint.socket_path;
+    return report_misuse(common,
+                         "doctor asks no afdd; give " + flag +
+                             " behind --, as in: afdctl doctor -- " + flag + " " + value);
+}
+
 int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
+    if (const std::string flag = needless_flag(common); !flag.empty()) {
+        return report_misuse(common, "cluster asks no afdd; leave " + flag + " out");
+    }
     if (!options.directory.empty()) return run_cluster_init(common, options);
     return report_misuse(
         common,
@@ -292,14 +313,34 @@ int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
         "node1");
 }
 
-// What is wrong with the options of generate together; empty: nothing.
-std::string misuse_of(const GenerateOptions& options) {
-    if (options.keep_s && !options.resumable) return "--keep is for --resumable; give both";
-    const bool has_prompt = !options.prompt.empty() || !options.prompt_ids.empty();
-    if (!options.resume_id.empty()) {
-        if (has_prompt) return "--resume goes on with a request that has its prompt; give none";
-        return options.resumable ? "what --resume goes on with is resumable already" : "";
+// The first flag that was given of the request itself, which has its flags since it began; empty:
+// none was. The others are about what this run does with the answer.
+std::string settled_flag(const CLI::App& command) {
+    constexpr std::array<std::string_view, 6> kOfThisRun = {
+        "--resume", "--received", "--timeout", "--token-ids", "--logprobs", "--prompt-logprobs"};
+    for (const CLI::Option* option : command.get_options()) {
+        const std::string name = option->get_name();
+        const bool is_of_this_run = std::ranges::find(kOfThisRun, name) != kOfThisRun.end();
+        if (option->count() > 0 && !is_of_this_run) return name;
     }
+    return "";
+}
+
+std::string misuse_of_resume(const CLI::App& command, const GenerateOptions& options) {
+    if (!options.prompt.empty() || !options.prompt_ids.empty()) {
+        return "--resume goes on with a request that has its prompt; give none";
+    }
+    if (options.resumable) return "what --resume goes on with is resumable already";
+    const std::string flag = settled_flag(command);
+    if (flag.empty()) return "";
+    return flag + " was settled when the request began; leave it out with --resume";
+}
+
+// What is wrong with the options of generate together; empty: nothing.
+std::string misuse_of(const CLI::App& command, const GenerateOptions& options) {
+    if (options.keep_s && !options.resumable) return "--keep is for --resumable; give both";
+    if (!options.resume_id.empty()) return misuse_of_resume(command, options);
+    const bool has_prompt = !options.prompt.empty() || !options.prompt_ids.empty();
     if (options.received_chunks > 0) return "--received is for --resume";
     if (!has_prompt) return "give a prompt, as in: afdctl generate \"Once upon a time\"";
     if (!options.prompt.empty() && !options.prompt_ids.empty()) {
@@ -357,13 +398,13 @@ int run(int argc, char** argv) {
     };
     if (const auto exit_code = parse_command_line(app, argc, argv, report)) return *exit_code;
     if (generate_command->parsed()) {
-        const std::string misuse = misuse_of(generate);
+        const std::string misuse = misuse_of(*generate_command, generate);
         if (misuse.empty()) return run_generate(common, generate);
         return report_misuse(common, "generate: " + misuse);
     }
     if (status_command->parsed()) return run_status(common, status);
     if (top_command->parsed()) return run_top(common, top);
-    if (doctor_command->parsed()) return run_doctor(common, doctor);
+    if (doctor_command->parsed()) return run_own_doctor(common, doctor);
     if (metrics_command->parsed()) return run_metrics(common, metrics);
     if (context_command->parsed()) return run_context(common, context);
     if (trace_command->parsed()) return run_trace(common, trace);

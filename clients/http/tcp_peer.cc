@@ -114,7 +114,20 @@ std::string numeric_name(const addrinfo& info) {
                                       : fmt::format("{}:{}", host.data(), port.data());
 }
 
+size_t num_addresses(const addrinfo* list) {
+    size_t count = 0;
+    for (; list != nullptr; list = list->ai_next) ++count;
+    return count;
+}
+
 }  // namespace
+
+std::chrono::steady_clock::time_point deadline_of_first(
+    size_t num_left,
+    std::chrono::steady_clock::time_point now,
+    std::chrono::steady_clock::time_point deadline) {
+    return now + (deadline - now) / static_cast<int64_t>(num_left);
+}
 
 Result<TcpPeer> find_peer(const HttpUrl& url,
                           std::chrono::steady_clock::time_point deadline,
@@ -133,12 +146,14 @@ Result<TcpPeer> find_peer(const HttpUrl& url,
                 "no address of the host '{}' is known: {}", url.host, ::gai_strerror(error))};
     }
     afd::Error last{Code::kNotFound, fmt::format("the host '{}' has no address", url.host)};
-    for (const addrinfo* info = list; info != nullptr; info = info->ai_next) {
+    size_t num_left = num_addresses(list);
+    for (const addrinfo* info = list; info != nullptr; info = info->ai_next, --num_left) {
         TcpPeer peer;
         std::memcpy(&peer.address, info->ai_addr, info->ai_addrlen);
         peer.address_size = info->ai_addrlen;
         peer.name = numeric_name(*info);
-        const Result<> connected = try_connect(peer, deadline, cancellation);
+        const auto until = deadline_of_first(num_left, std::chrono::steady_clock::now(), deadline);
+        const Result<> connected = try_connect(peer, until, cancellation);
         if (connected.ok()) return peer;
         last = connected.error();
         if (last.code == Code::kCancelled) break;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 #include "clients/cancellation.h"
@@ -21,7 +22,15 @@ struct TcpPeer {
     std::string name;  // For messages: "127.0.0.1:8000".
 };
 
-// Asks the name server and takes the first address that accepts a connection; blocks.
+// Until when the first of `num_left` addresses may be tried: for its equal part of the time that is
+// left. An address whose network swallows packets leaves the others theirs. REQUIRES: num_left > 0.
+std::chrono::steady_clock::time_point deadline_of_first(
+    size_t num_left,
+    std::chrono::steady_clock::time_point now,
+    std::chrono::steady_clock::time_point deadline);
+
+// Asks the name server and takes the first address that accepts a connection, as
+// deadline_of_first() shares the time among them; blocks.
 // Errors: kNotFound: no such host. kUnavailable: nobody accepts, with how to mend it.
 // kDeadlineExceeded, kCancelled.
 Result<TcpPeer> find_peer(const HttpUrl& url,

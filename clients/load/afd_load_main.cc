@@ -125,6 +125,21 @@ Result<Session> open_session(const LoadOptions& options,
     return Session{std::make_unique<SocketDoor>(std::move(connection)), cancellation};
 }
 
+// Of a run that got no session. A server of the OpenAI API that refuses has been reached.
+int exit_code_of(const afd::Error& error, bool is_http) {
+    switch (error.code) {
+        case Code::kCancelled:
+            return kExitInterrupted;
+        case Code::kInvalidArgument:
+            return kExitUsage;
+        case Code::kPermissionDenied:
+        case Code::kFailedPrecondition:
+            return is_http ? kExitFailed : kExitUnreachable;
+        default:
+            return kExitUnreachable;
+    }
+}
+
 int run(int argc, char** argv) {
     int exit_code = kExitOk;
     std::optional<LoadOptions> options = parse_load_options(argc, argv, exit_code);
@@ -142,8 +157,7 @@ int run(int argc, char** argv) {
     Result<Session> session = open_session(*options, cancellation.value(), report);
     if (!session.ok()) {
         print_error(session.error());
-        if (session.error().code == Code::kCancelled) return kExitInterrupted;
-        return session.error().code == Code::kInvalidArgument ? kExitUsage : kExitUnreachable;
+        return exit_code_of(session.error(), !options->http.url.empty());
     }
     if (const Result<> warmed = warm_up(session.value(), *options); !warmed.ok()) {
         print_error(warmed.error());

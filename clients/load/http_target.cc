@@ -81,9 +81,9 @@ afd::Error refused_by(const HttpTarget& target,
                       const HttpAnswer& answer) {
     const int status = answer.head.status;
     const std::string hint = hint_for(status, target);
-    return {status == 401 || status == 403 ? Code::kPermissionDenied
-            : status == 404                ? Code::kNotFound
-                                           : Code::kUnavailable,
+    return {status == 401 || status == 403  ? Code::kPermissionDenied
+            : status >= 400 && status < 500 ? Code::kFailedPrecondition
+                                            : Code::kUnavailable,
             fmt::format("{} answers {} with {}: {}{}{}",
                         target.peer.name,
                         target.url.path(endpoint),

@@ -44,8 +44,9 @@ std::string completion_request(const HttpTarget& target,
                                const PlannedRequest& planned);
 
 // Finds the server, the model, and by one request for a token which fields it takes; blocks.
-// Errors: kInvalidArgument, kUnimplemented: the URL or the key. Others: the server cannot be used,
-// with how to mend it.
+// Errors: kInvalidArgument, kUnimplemented: the URL or the key. kPermissionDenied,
+// kFailedPrecondition: the server is there, and refuses what it is asked (4xx). Others: it cannot
+// be used. All with how to mend it.
 Result<HttpTarget> inspect_target(const HttpOptions& options,
                                   const Workload& workload,
                                   std::chrono::milliseconds timeout,

@@ -45,6 +45,18 @@ std::string saturation_text(const std::vector<LevelResult>& results) {
     return fmt::format("client OK: {}busy {:.1f} % of the time at most\n", lag, busy_ratio * 100);
 }
 
+// A run that ended early has fewer rows than it was asked for.
+std::string broken_text(const std::vector<LevelResult>& results) {
+    std::string text;
+    for (const LevelResult& result : results) {
+        if (result.broken.empty()) continue;
+        text += fmt::format("ended early at {}: {}; later levels were not run\n",
+                            result.level.name(),
+                            result.broken);
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string level_table_header() {
@@ -94,7 +106,7 @@ std::string run_summary(const std::vector<LevelResult>& results) {
             total.count += group.count;
         }
     }
-    std::string text = saturation_text(results);
+    std::string text = saturation_text(results) + broken_text(results);
     if (num_guessed > 0) {
         text += fmt::format(
             "tokens of {} requests are guessed, one for each chunk: the server tells neither token "

@@ -4,8 +4,10 @@
 #include <fmt/core.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <string_view>
 #include <utility>
 
 #include "clients/exit_code.h"
@@ -101,26 +103,45 @@ void add_flags(CLI::App& app, LoadOptions& options, Words& words) {
     app.add_flag("--json", options.json, "Print the result as JSON instead of a table");
 }
 
+constexpr std::string_view kKeyFlag = "--api-key";
+
+// Alone, or with its value.
+bool is_key_flag(std::string_view word) {
+    return word.substr(0, word.find('=')) == kKeyFlag;
+}
+
+// Not the variable, which a shell may have for other runs.
+bool has_key_flag(const std::vector<std::string>& command_line) {
+    return std::ranges::any_of(command_line, is_key_flag);
+}
+
 Result<> check_http(const LoadOptions& options) {
     const HttpOptions& http = options.http;
     if (!http.url.empty()) {
         const Result<HttpUrl> url = parse_http_url(http.url);
         if (!url.ok()) return afd::Error{url.error().code, "--url " + url.error().message};
-        if (!options.endpoint.socket_path) return {};
-        return afd::Error{Code::kInvalidArgument, "--url and --socket name two ways; give one"};
+        const bool has_socket = options.endpoint.socket_path.has_value();
+        if (!has_socket && !options.endpoint.instance) return {};
+        return afd::Error{Code::kInvalidArgument,
+                          fmt::format("--url and {} name two ways; give one",
+                                      has_socket ? "--socket" : "--instance")};
     }
-    if (!http.is_chat && http.model.empty()) return {};
-    return afd::Error{Code::kInvalidArgument,
-                      "--chat and --model are for HTTP; give --url http://HOST:PORT, too"};
+    if (!http.is_chat && http.model.empty() && !has_key_flag(options.command_line)) return {};
+    return afd::Error{
+        Code::kInvalidArgument,
+        "--chat, --model and --api-key are for HTTP; give --url http://HOST:PORT, too"};
 }
 
 // The command line goes into a file that people pass on.
 std::vector<std::string> without_key(int argc, char** argv) {
-    const std::string flag = "--api-key";
     std::vector<std::string> words(argv, argv + argc);
     for (size_t i = 0; i < words.size(); ++i) {
-        if (words[i].starts_with(flag + "=")) words[i] = flag + "=...";
-        if (words[i] == flag && i + 1 < words.size()) words[++i] = "...";
+        if (!is_key_flag(words[i])) continue;
+        if (words[i] != kKeyFlag) {
+            words[i] = std::string(kKeyFlag) + "=...";
+        } else if (i + 1 < words.size()) {
+            words[++i] = "...";
+        }
     }
     return words;
 }

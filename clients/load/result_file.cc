@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 namespace afd::client {
 namespace {
@@ -64,6 +65,7 @@ Json level_json(const LevelResult& result) {
         level["concurrency"] = result.level.concurrency;
     }
     level["interrupted"] = result.interrupted;
+    level["broken"] = result.broken;
     level["num_requests"] = result.requests.size();
     level["num_ok"] = result.num_with(Outcome::kOk);
     level["num_failed"] = result.num_with(Outcome::kFailed);
@@ -191,8 +193,11 @@ Result<> write_file(const std::filesystem::path& path, const std::string& text) 
         std::filesystem::rename(temporary, path, error);
     }
     if (!error) return {};
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
     return afd::Error{Code::kResourceExhausted,
-                      "cannot write '" + path.string() + "': " + error.message()};
+                      "cannot write '" + path.string() + "': " + error.message() +
+                          "; free space, or choose another disk with --out DIR"};
 }
 
 }  // namespace
@@ -264,9 +269,10 @@ Result<> prepare_result_directory(const std::string& directory) {
 Result<> write_result_files(const LoadReport& report) {
     const std::filesystem::path directory = report.options.out_dir;
     // result.json comes last: a directory that has one counts as complete, and is not written to
-    // again.
-    AFD_TRY(write_file(directory / "requests.csv", requests_csv(report)));
-    return write_file(directory / kResultName, result_json(report));
+    // again. It is tried in any case: nothing else has what was measured.
+    Result<> requests = write_file(directory / "requests.csv", requests_csv(report));
+    Result<> result = write_file(directory / kResultName, result_json(report));
+    return requests.ok() ? std::move(result) : std::move(requests);
 }
 
 }  // namespace afd::client

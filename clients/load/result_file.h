@@ -38,8 +38,9 @@ std::string requests_csv(const LoadReport& report);
 // result, and nobody else's is to come. Errors: kAlreadyExists, kPermissionDenied.
 Result<> prepare_result_directory(const std::string& directory);
 
-// Writes both files, each whole or not at all. REQUIRES: prepare_result_directory().
-// Errors: kResourceExhausted (disk), named.
+// Writes both files, each whole or not at all, and one also where the other cannot be written; a
+// directory without result.json may be taken again. REQUIRES: prepare_result_directory().
+// Errors: kResourceExhausted (disk): the first, with how to mend it.
 Result<> write_result_files(const LoadReport& report);
 
 }  // namespace afd::client

@@ -104,6 +104,22 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     return ExitCode::kOk;
 }
 
+// Beside what the doctor finds itself: it knows nothing of who may ask.
+Finding examine_http(const Config& config) {
+    Finding finding{"http", Finding::Level::kOk, "off", ""};
+    if (config.http.empty() || !config.join.empty()) return finding;
+    const Result<> http = check_http(config);
+    if (http.ok()) {
+        finding.text = config.http;
+        return finding;
+    }
+    return {"http",
+            Finding::Level::kFailed,
+            http.error().message,
+            "afdd starts once it is right",
+            ExitCode::kUsage};
+}
+
 ExitCode print_doctor(const Config& config, bool as_json) {
     ExitCode exit_code = ExitCode::kOk;
     const Result<InstanceNeeds> needs = needs_of(config, exit_code);
@@ -112,6 +128,7 @@ ExitCode print_doctor(const Config& config, bool as_json) {
     for (Finding& finding : examine_surroundings(config, network_devices(), std::time(nullptr))) {
         findings.push_back(std::move(finding));
     }
+    findings.push_back(examine_http(config));
     std::fputs((as_json ? findings_json(findings) : findings_text(findings)).c_str(), stdout);
     return exit_code_of(findings);
 }

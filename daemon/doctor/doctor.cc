@@ -15,6 +15,7 @@
 #include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
 #include "model/family/model_files.h"
+#include "model/tokenizer/tokenizer.h"
 #include "ops/format/numeric_class.h"
 
 namespace afd::daemon {
@@ -250,6 +251,8 @@ Result<KnownModel> look_at_model(const Config& config, Weights weights) {
         AFD_ASSIGN(known.files, model::ModelFiles::open(config.model, config.kv_dtype));
         known.config = known.files->config();
     }
+    // An afdd that leads needs it, and one that joins, too: its workers know the tokens' texts.
+    if (weights == Weights::kNeeded) AFD_TRY(model::Tokenizer::load(config.model));
     known.config.residual = config.residual;
     return known;
 }

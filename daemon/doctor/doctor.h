@@ -33,7 +33,7 @@ struct InstanceNeeds {
 };
 
 // A checkpoint may be judged by its config.json before it is downloaded; one of which something is
-// there must be whole.
+// there must be whole. Needed weights need their tokenizer, too; check_model() judges the others'.
 enum class Weights { kNeeded, kIfThere };
 
 // Errors: what an afdd of this configuration would say of it or of its model; `exit_code` is then

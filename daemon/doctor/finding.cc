@@ -4,7 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 namespace afd::daemon {
 
@@ -22,11 +24,24 @@ const char* level_name(Finding::Level level) {
     return "unknown";
 }
 
+// In the order in which a start comes to them. Other hosts and HTTP clients are let in last.
+constexpr std::array<std::string_view, 7> kOrderOfStart = {
+    "nofile", "cache", "network", "memory", "shm", "certificates", "http"};
+
+size_t place_of(const Finding& finding) {
+    const auto found = std::ranges::find(kOrderOfStart, finding.subject);
+    return static_cast<size_t>(found - kOrderOfStart.begin());
+}
+
 }  // namespace
 
 ExitCode exit_code_of(const std::vector<Finding>& findings) {
-    const auto failed = std::ranges::find(findings, Finding::Level::kFailed, &Finding::level);
-    return failed == findings.end() ? ExitCode::kOk : failed->exit_code;
+    const Finding* first = nullptr;
+    for (const Finding& finding : findings) {
+        if (finding.level != Finding::Level::kFailed) continue;
+        if (first == nullptr || place_of(finding) < place_of(*first)) first = &finding;
+    }
+    return first == nullptr ? ExitCode::kOk : first->exit_code;
 }
 
 std::string findings_text(const std::vector<Finding>& findings) {

@@ -20,7 +20,8 @@ struct Finding {
     ExitCode exit_code = ExitCode::kSharedMemory;  // If it failed: with which afdd would end.
 };
 
-// That of an afdd for which all of this is so.
+// That of an afdd for which all of this is so: of several that failed, that of the one to which the
+// start comes first, which is not the first that is printed.
 ExitCode exit_code_of(const std::vector<Finding>& findings);
 
 // A line for each, with the remedy below it; or a JSON array.

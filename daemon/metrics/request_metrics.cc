@@ -68,8 +68,11 @@ RequestMetrics::RequestMetrics(uint32_t context_length)
       // So that a reader finds every end, also one that did not happen yet.
       ends{{client::STOP, 0}, {client::LENGTH, 0}, {client::CANCELLED, 0}} {}
 
-void RequestMetrics::on_started(const RequestMoments& moments, uint32_t num_prompt_tokens_new) {
+void RequestMetrics::on_started(const RequestMoments& moments,
+                                uint32_t num_prompt_tokens_new,
+                                uint32_t num_cached_tokens_new) {
     num_prompt_tokens += num_prompt_tokens_new;
+    num_cached_tokens += num_cached_tokens_new;
     queue_s.record(seconds(moments.accepted_us, moments.started_us));
 }
 
@@ -88,7 +91,6 @@ void RequestMetrics::on_finished(const RequestMoments& moments,
                                  uint32_t max_tokens_of_it) {
     const uint32_t num_output = finished.num_output_tokens();
     ++ends[finished.reason()];
-    num_cached_tokens += finished.num_cached_tokens();
     total_s.record(seconds(moments.accepted_us, now_us));
     prompt_tokens.record(finished.num_prompt_tokens());
     output_tokens.record(num_output);

@@ -27,8 +27,11 @@ class RequestMetrics {
     // `context_length`: bounds the buckets of lengths.
     explicit RequestMetrics(uint32_t context_length);
 
-    // A worker began with it, for the first time.
-    void on_started(const RequestMoments& moments, uint32_t num_prompt_tokens);
+    // A worker began with it, for the first time. Both numbers count from now on, however it ends,
+    // so that their ratio is that of the same requests.
+    void on_started(const RequestMoments& moments,
+                    uint32_t num_prompt_tokens_new,
+                    uint32_t num_cached_tokens_new);
     // A token came at `now_us`; `moments` are those before it.
     void on_token(const RequestMoments& moments, uint64_t now_us);
     // It ended in one of the good ways: what its client hears, and how many tokens it was allowed.

@@ -420,10 +420,10 @@ void Supervisor::fill_status(client::Status& status) const {
         client::Worker& worker = *status.add_workers();
         slot->fill_status(worker);
         worker.set_host(slot->host());
-        const auto earlier = num_earlier_.find({slot->role(), slot->index()});
-        if (earlier != num_earlier_.end() && slot->num_processes() > 0) {
-            worker.set_num_restarts(worker.num_restarts() + earlier->second);
-        }
+        // Also while there is no process of this supervisor: a counter that falls looks like an
+        // afdd that started anew.
+        const uint64_t total = num_processes(slot->role(), slot->index());
+        worker.set_num_restarts(static_cast<uint32_t>(total > 0 ? total - 1 : 0));
         plan_.fill_metrics(slot->role(), slot->index(), worker);
         if (slot->waits()) status.add_waits(slot->name() + ": " + slot->wait_text());
     }

@@ -474,7 +474,6 @@ void WorkerSlot::start_later() {
 void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_role(role_name(settings_.role));
     status.set_index(settings_.index);
-    status.set_num_restarts(num_processes_ > 0 ? num_processes_ - 1 : 0);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
         status.set_state(halted_                      ? "halted"

@@ -16,6 +16,7 @@
 
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
+#include "tests/clients/scripted_server.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::client {
@@ -122,6 +123,7 @@ TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     ASSERT_EQ(report["levels"].size(), 3u);
     const nlohmann::json& level = report["levels"][0];
     EXPECT_EQ(level["mode"], "closed");
+    EXPECT_EQ(level["broken"], "");
     EXPECT_EQ(level["num_ok"], 10);
     EXPECT_EQ(level["num_output_tokens"], 30);
     EXPECT_EQ(level["ttft_us"]["count"], 10);
@@ -196,9 +198,12 @@ TEST_F(AfdLoad, ServerDyingMidRunKeepsTheReport) {
         load(server, {"--concurrency", "1,2", "--requests", "20", "--warmup", "2"});
     EXPECT_EQ(result.exit_code, 1);
     EXPECT_THAT(result.out, HasSubstr("failed 1: unavailable, as in: connection to afdd"));
+    EXPECT_THAT(result.out, HasSubstr("ended early at c=1: connection to afdd"));
+    EXPECT_THAT(result.out, HasSubstr("; later levels were not run\n"));
     const nlohmann::json report = nlohmann::json::parse(read("result.json"));
     ASSERT_EQ(report["levels"].size(), 1u);
     EXPECT_EQ(report["levels"][0]["num_ok"], 5);
+    EXPECT_THAT(report["levels"][0]["broken"].get<std::string>(), HasSubstr("connection to afdd"));
 }
 
 TEST_F(AfdLoad, InterruptWritesWhatItHas) {
@@ -324,6 +329,33 @@ TEST_F(AfdLoad, UnreachableExitsWithFiveAndSaysHowToStart) {
     EXPECT_THAT(result.err, HasSubstr("start it with: afdd"));
 }
 
+// Goal: a script tells a server that refuses from one that is not there. Oracle: 4xx or 5xx.
+TEST_F(AfdLoad, AServerThatRefusesWasReached) {
+    for (const auto& [status, exit_code] : {std::pair("401", 1),
+                                            {"403", 1},
+                                            {"404", 1},
+                                            {"400", 1},
+                                            {"422", 1},
+                                            {"500", 5},
+                                            {"503", 5}}) {
+        const afd::testing::ScriptedServer server([status = status](size_t) {
+            return afd::testing::ScriptedAnswer{std::string("HTTP/1.1 ") + status +
+                                                " No\r\nContent-Length: 2\r\n\r\nno"};
+        });
+        const ProgramResult result =
+            run_program({AFD_LOAD,
+                         "--prompts",
+                         directory_.path("prompts.txt"),
+                         "--out",
+                         out_dir(),
+                         "--url",
+                         "http://127.0.0.1:" + std::to_string(server.port())});
+        EXPECT_EQ(result.exit_code, exit_code) << status << result.err;
+        EXPECT_THAT(result.err, HasSubstr("/v1/models with " + std::string(status) + ": no"));
+        EXPECT_FALSE(std::filesystem::exists(out_dir()));
+    }
+}
+
 // Who names a server by its URL has not asked for the socket that the shell has set. Oracle: the
 // error is that of the URL, at which nobody listens.
 TEST_F(AfdLoad, AUrlCountsBeforeTheSocketOfTheEnvironment) {
@@ -338,6 +370,30 @@ TEST_F(AfdLoad, AUrlCountsBeforeTheSocketOfTheEnvironment) {
     const ProgramResult two_ways = run_program(both, options);
     EXPECT_EQ(two_ways.exit_code, 2);
     EXPECT_THAT(two_ways.err, HasSubstr("--url and --socket name two ways; give one"));
+    std::vector<std::string> instance = at_url;
+    instance.insert(instance.end(), {"--instance", "b"});
+    const ProgramResult other_two = run_program(instance, options);
+    EXPECT_EQ(other_two.exit_code, 2);
+    EXPECT_THAT(other_two.err, HasSubstr("--url and --instance name two ways; give one"));
+}
+
+// Goal: who gives a key without a URL hears that it goes nowhere. Method: the flag in both its
+// forms, and the variable, which a shell may have for other runs.
+TEST_F(AfdLoad, AKeyIsForHttpOnly) {
+    MockAfdd server(quick_answer);
+    for (const std::vector<std::string>& key :
+         {std::vector<std::string>{"--api-key", "secret"}, {"--api-key=secret"}}) {
+        const ProgramResult refused = load(server, key);
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_THAT(refused.err,
+                    HasSubstr("--chat, --model and --api-key are for HTTP; give --url "
+                              "http://HOST:PORT, too"));
+    }
+    EXPECT_TRUE(server.generates().empty());
+    ProgramOptions options;
+    options.environment = {"AFD_API_KEY=secret"};
+    const ProgramResult run = load(server, {"--concurrency", "1", "--requests", "1"}, options);
+    EXPECT_EQ(run.exit_code, 0) << run.err;
 }
 
 TEST_F(AfdLoad, WrongUsageExitsWithTwo) {

@@ -300,6 +300,24 @@ TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
     EXPECT_THAT(run(MockAnswer::End::kError, resumable), Not(HasSubstr("have come")));
 }
 
+// Goal: what is about the answer, and not about the request, may be wished anew. Oracle: afdd is
+// asked, which the mock refuses.
+TEST(Afdctl, AResumeMayShowOtherThings) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    server.refuse_resumes({Code::kNotFound, "the mock keeps none"});
+    const ProgramResult result = afdctl(server,
+                                        {"generate",
+                                         "--resume",
+                                         "abc",
+                                         "--token-ids",
+                                         "--logprobs",
+                                         "--prompt-logprobs",
+                                         "--timeout",
+                                         "50"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("the mock keeps none"));
+}
+
 TEST(Afdctl, AResumeThatIsAheadIsToldInWordsOfItsFlag) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.refuse_resumes(

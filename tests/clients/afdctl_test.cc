@@ -392,6 +392,13 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"generate", "hi", "--prompt-ids", "1"}, "a prompt or --prompt-ids, not both"},
         {{"generate", "hi", "--resume", "abc"}, "--resume goes on with a request that has its"},
         {{"generate", "--resume", "abc", "--resumable"}, "is resumable already"},
+        {{"generate", "--resume", "abc", "--max-tokens", "128"},
+         "--max-tokens was settled when the request began; leave it out with --resume"},
+        {{"generate", "--temperature", "0.5", "--resume", "abc"}, "--temperature was settled when"},
+        {{"generate", "--resume", "abc", "--seed", "1"}, "--seed was settled when"},
+        {{"generate", "--resume", "abc", "--stop", "x"}, "--stop was settled when"},
+        {{"generate", "--resume", "abc", "--ignore-eos"}, "--ignore-eos was settled when"},
+        {{"generate", "--resume", "abc", "--top-logprobs", "2"}, "--top-logprobs was settled when"},
         {{"generate", "hi", "--received", "3"}, "--received is for --resume"},
         {{"generate", "hi", "--keep", "5"}, "--keep is for --resumable; give both"},
         {{"generate", "--resume", "abc", "--keep", "60"}, "--keep is for --resumable; give both"},
@@ -409,6 +416,11 @@ TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
         {{"trace", "--seconds", "1"}, "--output"},
         {{"trace", "-o", "x", "--seconds", "0"}, "--seconds"},
         {{"status", "--instance", "a/b"}, "instance name 'a/b'"},
+        {{"doctor", "--instance", "b"},
+         "doctor asks no afdd; give --instance behind --, as in: afdctl doctor -- --instance b"},
+        {{"--socket", "/x", "doctor"}, "as in: afdctl doctor -- --socket /x"},
+        {{"cluster", "init", "/nowhere/x", "--instance", "b"},
+         "cluster asks no afdd; leave --instance out"},
     };
     for (const auto& [arguments, message] : cases) {
         const ProgramResult result = afdctl(server, arguments);

@@ -10,6 +10,7 @@
 #include "clients/http/event_stream_reader.h"
 #include "clients/http/http_response_reader.h"
 #include "clients/http/http_url.h"
+#include "clients/http/tcp_peer.h"
 #include "clients/load/completion_stream.h"
 #include "clients/load/http_target.h"
 #include "tests/clients/scripted_server.h"
@@ -241,6 +242,18 @@ TEST(HttpTarget, RequestsAreThoseOfTheApi) {
     EXPECT_THAT(chat, HasSubstr(R"("role":"user")"));
     EXPECT_THAT(chat, HasSubstr(R"("ignore_eos":true)"));
     EXPECT_THAT(chat, ::testing::Not(HasSubstr("return_token_ids")));
+}
+
+// Goal: an address that does not answer leaves time for the next ones. Oracle: of 60 s, by hand.
+TEST(TcpPeer, EachAddressHasItsPartOfTheTimeThatIsLeft) {
+    using std::chrono::milliseconds;
+    using std::chrono::seconds;
+    const auto now = std::chrono::steady_clock::now();
+    const auto deadline = now + seconds(60);
+    EXPECT_EQ(deadline_of_first(3, now, deadline), now + seconds(20));
+    EXPECT_EQ(deadline_of_first(2, now + seconds(20), deadline), now + seconds(40));
+    EXPECT_EQ(deadline_of_first(2, now + seconds(1), deadline), now + milliseconds(30'500));
+    EXPECT_EQ(deadline_of_first(1, now + seconds(40), deadline), deadline);
 }
 
 // Goal: who measures a server that hangs learns which server, at what, and what to change.

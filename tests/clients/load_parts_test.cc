@@ -11,8 +11,11 @@
 
 #include "clients/load/histogram.h"
 #include "clients/load/level_result.h"
+#include "clients/load/level_table.h"
 #include "clients/load/load_options.h"
+#include "clients/load/result_file.h"
 #include "clients/load/workload.h"
+#include "tests/file_size_limit.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::client {
@@ -20,6 +23,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 TEST(Histogram, AgreesWithHdrHistogramAtThreeDigits) {
@@ -202,6 +207,55 @@ TEST(LevelResult, SaturationFollowsItsRule) {
     EXPECT_EQ(result.saturation(), "");
     result.client.lag_us.record(11'000, 10);
     EXPECT_THAT(result.saturation(), HasSubstr("11.0 ms late, more than 10.0 ms"));
+}
+
+// Goal: a disk that is full costs no more than it must. Method: room for result.json and not for
+// the lines of 1,000 requests; then room for neither. Oracle: the message, and what is left.
+TEST(ResultFiles, WhatFitsIsWrittenAndNothingHalf) {
+    const test::TemporaryDirectory directory;
+    LoadReport report;
+    report.options.out_dir = directory.path("out");
+    report.levels.emplace_back().requests.resize(1000);
+    const auto write_within = [&](rlim_t bytes) {
+        ASSERT_TRUE(prepare_result_directory(report.options.out_dir).ok());
+        Result<> written;
+        {
+            const test::FileSizeLimit limit(bytes);
+            written = write_result_files(report);
+        }
+        ASSERT_FALSE(written.ok());
+        EXPECT_EQ(written.error().code, Code::kResourceExhausted);
+        EXPECT_THAT(written.error().message, HasSubstr("/requests.csv': File too large; free "));
+        EXPECT_THAT(written.error().message, HasSubstr("another disk with --out DIR"));
+    };
+    const auto files = [&] {
+        std::vector<std::string> names;
+        for (const auto& file : std::filesystem::directory_iterator(report.options.out_dir)) {
+            names.push_back(file.path().filename());
+        }
+        return names;
+    };
+    ASSERT_LT(result_json(report).size(), 16'384u);
+    ASSERT_GT(requests_csv(report).size(), 16'384u);
+    write_within(100);
+    EXPECT_THAT(files(), IsEmpty());
+    write_within(16'384);
+    EXPECT_THAT(files(), ElementsAre("result.json"));
+    EXPECT_EQ(std::filesystem::file_size(report.options.out_dir + "/result.json"),
+              result_json(report).size());
+}
+
+// Goal: a run that ended early does not look complete. Method: of two levels the second broke.
+TEST(RunSummary, SaysWhereAndWhyARunEndedEarly) {
+    std::vector<LevelResult> results(2);
+    results[0].level = {1, 0};
+    results[1].level = {2, 0};
+    EXPECT_THAT(run_summary(results), Not(HasSubstr("ended early")));
+    results[1].broken = "afdd is gone";
+    const std::string summary = run_summary(results);
+    EXPECT_THAT(summary,
+                HasSubstr("\nended early at c=2: afdd is gone; later levels were not run\n"));
+    EXPECT_THAT(summary, Not(HasSubstr("c=1")));
 }
 
 }  // namespace

@@ -229,6 +229,7 @@ TEST(BadInput, CheckConfigAndDoctorRefuseWhatTheStartRefuses) {
         {{"--int4-rows", "int8"}, 2, "int4_rows = 'int8'"},
         {{"--kv-dtype", "int8_channel"}, 3, "kv_scales.safetensors"},
         {{"--model", half}, 3, "model-00001-of-00002.safetensors"},
+        {{"--http", "0.0.0.0:0"}, 2, "lets other machines in, and there is no API key"},
         {{"--transport",
           "ucx",
           "--join",

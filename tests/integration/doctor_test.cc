@@ -34,7 +34,8 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
                                 "clock ",
                                 "certificates ",
                                 "cache ",
-                                "network "}) {
+                                "network ",
+                                "http "}) {
         EXPECT_THAT(demo.output, HasSubstr(subject));
     }
     EXPECT_THAT(demo.output, HasSubstr("; segments take "));

@@ -30,9 +30,10 @@ void TokenStream::on_events(uint32_t session, const control::Events& events) {
         Flight* flight = flight_on(event.sequence_id(), session);
         if (flight == nullptr || flight->moments.started_us != 0) continue;
         flight->moments.started_us = schedule::steady_now_us();
-        flight->num_cached_tokens =
-            std::min(event.num_cached_tokens(), flight->request->num_prompt_tokens());
-        counters_.requests().on_started(flight->moments, flight->request->num_prompt_tokens());
+        const uint32_t num_prompt_tokens = flight->request->num_prompt_tokens();
+        flight->num_cached_tokens = std::min(event.num_cached_tokens(), num_prompt_tokens);
+        counters_.requests().on_started(
+            flight->moments, num_prompt_tokens, flight->num_cached_tokens);
     }
     for (const control::PromptLogprobsEvent& event : events.prompt_logprobs()) {
         if (flight_on(event.sequence_id(), session)) on_prompt_logprobs(event.sequence_id(), event);

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "daemon/instance/instance_memory.h"
 #include "daemon/instance/window_memory.h"
 #include "schedule/ucx/private_memory.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -399,6 +401,37 @@ TEST(Doctor, EndsAsAnAfddWould) {
     EXPECT_THAT(no_cores.error().message, HasSubstr("'x' is not a list of cores"));
 }
 
+// Goal: a model without its tokenizer is none, also for a host that joins: either afdd ends so.
+// Method: a copy of the demo model, then without the file, then with half of it. Oracle: the exit
+// code, and the file's name.
+TEST(Doctor, AModelNeedsItsTokenizer) {
+    const test::TemporaryDirectory directory;
+    Config config;
+    config.numeric_class = "auto";
+    config.pin = "none";
+    config.attention_workers = config.ffn_workers = 1;
+    config.model = directory.path("model");
+    config.join = "node1:7000";
+    std::filesystem::copy(AFD_DEMO_MODEL, config.model);
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> whole = needs_of(config, exit_code);
+    ASSERT_TRUE(whole.ok()) << whole.error().message;
+    const std::string file = config.model + "/tokenizer.json";
+    const auto expect_refused = [&] {
+        for (const char* join : {"", "node1:7000"}) {
+            config.join = join;
+            const Result<InstanceNeeds> refused = needs_of(config, exit_code);
+            ASSERT_FALSE(refused.ok());
+            EXPECT_EQ(exit_code, ExitCode::kModel);
+            EXPECT_THAT(refused.error().message, HasSubstr("tokenizer.json"));
+        }
+    };
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+    expect_refused();
+    std::filesystem::remove(file);
+    expect_refused();
+}
+
 // Goal: the doctor and the afdd that serves agree on how many connections there can be. Oracle: the
 // sum of what each reckons with, at the limit and one file below.
 TEST(Doctor, WarnsOfFewConnectionsWhereAfddWould) {
@@ -451,6 +484,21 @@ TEST(Doctor, ReadsThisMachine) {
     EXPECT_GT(facts.nofile, 0u);
     EXPECT_GT(facts.memory_bytes, 0u);
     EXPECT_GT(facts.clock_ns, 0);
+}
+
+// Goal: of several failures the exit code is that of the one to which afdd's start comes first.
+// Oracle: Afdd::run().
+TEST(Doctor, EndsAsTheFirstFailureOfAStart) {
+    const Finding memory = {"memory", Level::kFailed, "", "", ExitCode::kSharedMemory};
+    for (const char* earlier : {"nofile", "cache", "network"}) {
+        const Finding finding = {earlier, Level::kFailed, "", "", ExitCode::kUsage};
+        EXPECT_EQ(exit_code_of({memory, finding}), ExitCode::kUsage) << earlier;
+    }
+    for (const char* later : {"certificates", "http"}) {
+        const Finding finding = {later, Level::kFailed, "", "", ExitCode::kUsage};
+        EXPECT_EQ(exit_code_of({finding, memory}), ExitCode::kSharedMemory) << later;
+        EXPECT_EQ(exit_code_of({finding}), ExitCode::kUsage) << later;
+    }
 }
 
 TEST(Doctor, TellsPeopleAndPrograms) {

@@ -109,6 +109,7 @@ TEST_F(GatewayTest, CachedTokensAreThoseOfTheFirstWorkerAndOfThePrompt) {
         gateway_->on_events(session, events);
     };
     say_started(0, 64);
+    EXPECT_EQ(gateway_->requests().num_cached_tokens, 64u);
     say_text(0, id, std::string(50, 'y'));
     gateway_->on_attention_gone(0, {});
     gateway_->on_attention_ready(1, 1024);
@@ -117,6 +118,8 @@ TEST_F(GatewayTest, CachedTokensAreThoseOfTheFirstWorkerAndOfThePrompt) {
     say_end(1, id);
     expect_answer(client, 5, client::Response::kFinished);
     EXPECT_EQ(client.last(5)->finished().num_cached_tokens(), 64);
+    EXPECT_EQ(gateway_->requests().num_prompt_tokens, 100u);
+    EXPECT_EQ(gateway_->requests().num_cached_tokens, 64u);
 }
 
 TEST_F(GatewayTest, StopStringEndsTheRequestOnBothSides) {

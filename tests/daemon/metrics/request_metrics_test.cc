@@ -19,7 +19,6 @@ client::Finished finished_of(client::FinishReason reason,
     finished.set_reason(reason);
     finished.set_num_prompt_tokens(num_prompt);
     finished.set_num_output_tokens(num_output);
-    finished.set_num_cached_tokens(num_prompt / 2);
     return finished;
 }
 
@@ -37,7 +36,7 @@ TEST(RequestMetrics, MeasuresARequestFromItsMoments) {
     RequestMoments moments;
     moments.accepted_us = 1'000'000;
     moments.started_us = 1'500'000;
-    metrics.on_started(moments, 11);
+    metrics.on_started(moments, 11, 5);
     metrics.on_token(moments, 2'500'000);
     moments.first_token_us = moments.last_token_us = 2'500'000;
     metrics.on_token(moments, 2'600'000);
@@ -60,6 +59,22 @@ TEST(RequestMetrics, MeasuresARequestFromItsMoments) {
     EXPECT_DOUBLE_EQ(metrics.prompt_tokens.sum(), 11);
     EXPECT_DOUBLE_EQ(metrics.max_tokens.sum(), 3);
     EXPECT_EQ(metrics.ends.at(client::LENGTH), 1u);
+}
+
+// Goal: the part of the prompts that a cache had is of the same requests as the prompts. Method: a
+// request that fails, one that ends, and its end. Oracle: by hand.
+TEST(RequestMetrics, CachedTokensCountHoweverARequestEnds) {
+    RequestMetrics metrics(512);
+    metrics.on_started({.accepted_us = 1, .started_us = 2}, 100, 64);
+    metrics.on_failed(Code::kDeadlineExceeded);
+    EXPECT_EQ(metrics.num_prompt_tokens, 100u);
+    EXPECT_EQ(metrics.num_cached_tokens, 64u);
+    metrics.on_started({.accepted_us = 3, .started_us = 4}, 50, 0);
+    client::Finished finished = finished_of(client::STOP, 50, 1);
+    finished.set_num_cached_tokens(7);
+    metrics.on_finished({.accepted_us = 3, .started_us = 4}, 9, finished, 3);
+    EXPECT_EQ(metrics.num_prompt_tokens, 150u);
+    EXPECT_EQ(metrics.num_cached_tokens, 64u) << "an end counts none again";
 }
 
 // A request that was cancelled in the queue has a length and an end, and no times of work.

@@ -110,6 +110,39 @@ TEST_F(TwoSupervisorsTest, TheSecondStartsBesideTheFirstAndTakesOver) {
     end(*second, program_.is_all_gone);
 }
 
+// Goal: the counter of restarts does not fall while the second has no process yet. Method: one of
+// the first's workers was killed; the second's are not started, then cannot be. Oracle: by hand.
+TEST_F(TwoSupervisorsTest, RestartsAreThoseOfTheFirstBeforeTheSecondHasAProcess) {
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+    ASSERT_TRUE(run_until(loop_, [&] {
+        const client::Worker now = worker("attention", 0);
+        return now.num_restarts() == 1 && now.state() == "ready";
+    }));
+    const test::TemporaryDirectory empty;
+    worker_directory_ = empty.path("");
+    auto second = make_second(true);
+    second->continue_counts(*supervisor_);
+    client::Status status;
+    const auto expect_counts = [&] {
+        status.Clear();
+        second->fill_status(status);
+        EXPECT_EQ(status.workers(0).num_restarts(), 1u) << "it was killed once";
+        EXPECT_EQ(status.workers(1).num_restarts(), 0u);
+        EXPECT_EQ(status.workers(2).num_restarts(), 0u) << "attention worker 2 is new";
+    };
+    expect_counts();
+    second->start(newcomers_, newcomers_);
+    ASSERT_TRUE(run_until(loop_, [&] {
+        status.Clear();
+        second->fill_status(status);
+        return status.state() == "failed";
+    }));
+    expect_counts();
+    end(*second, newcomers_.is_all_gone);
+}
+
 // Goal: what cannot start costs the first nothing. Oracle: its processes.
 TEST_F(TwoSupervisorsTest, TheSecondCannotStartAndTheFirstServesOn) {
     start();

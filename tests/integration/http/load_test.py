@@ -118,10 +118,10 @@ class AfddTest(LoadTest):
 
     def test_what_the_server_refuses_is_said_before_anything_is_measured(self) -> None:
         url = self.instance.url
-        self.assert_refused(5, "'another' is not served here; served is 'demo'; is the address",
+        self.assert_refused(1, "'another' is not served here; served is 'demo'; is the address",
                             "--url", url, "--model", "another")
-        self.assert_refused(5, "with 404", "--url", url + "/prefix")
-        self.assert_refused(5, "with 400", "--url", url, "--chat", "--prompts",
+        self.assert_refused(1, "with 404", "--url", url + "/prefix")
+        self.assert_refused(1, "with 400", "--url", url, "--chat", "--prompts",
                             self.file("x" * 100000))
 
     def file(self, text: str) -> str:
@@ -132,9 +132,9 @@ class AfddTest(LoadTest):
     def test_keys(self) -> None:
         key = "sk-0123456789abcdef"
         with Instance(BIN, environment={"AFD_API_KEY": key}) as instance:
-            self.assert_refused(5, "it wants a key: set AFD_API_KEY, or give --api-key", "--url",
+            self.assert_refused(1, "it wants a key: set AFD_API_KEY, or give --api-key", "--url",
                                 instance.url)
-            self.assert_refused(5, "it does not take this key", "--url", instance.url,
+            self.assert_refused(1, "it does not take this key", "--url", instance.url,
                                 "--api-key", "sk-wrong")
             short = ("--url", instance.url, "--requests", "2", "--concurrency", "1",
                      "--max-tokens", "2")
@@ -276,7 +276,7 @@ class HostileTest(LoadTest):
                                 for body in server.bodies))
         with HostileServer(lambda body: GOOD,
                            probe=lambda body: whole(400, "never")) as server:
-            self.assert_refused(5, "with 400: never", "--url", server.url)
+            self.assert_refused(1, "with 400: never", "--url", server.url)
 
 
 if __name__ == "__main__":
