@@ -26,6 +26,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -36,10 +37,10 @@ from bench_decode import LONG_PROMPT_TOKENS, LONG_PROMPTS, PROMPT_TOKENS
 from gguf_model import write_gguf
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden"
-MEDIUM = {"hidden_size": 1024, "intermediate_size": 2048, "moe_intermediate_size": 512,
-          "num_hidden_layers": 8, "vocab_size": 4096, "max_position_embeddings": 4096}
-GROUPED = {**MEDIUM, "num_experts": 32, "num_attention_heads": 16, "num_key_value_heads": 4,
-           "head_dim": 128}
+# What gqa has of the medium checkpoint, and what else.
+SHARED = ["hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers",
+          "vocab_size", "max_position_embeddings"]
+GROUPED = {"num_experts": 32, "num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128}
 # What afd-quantize makes of bf16, what afdd runs it with, and llama.cpp's types.
 FORMATS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "bf16": ([], [], ["BF16", "F16"]),
@@ -52,6 +53,15 @@ Speeds = dict[str, float]  # Tokens a second of each row.
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def run(*command: str | pathlib.Path) -> str:
+    """What it prints. Its end is ours, with the last that it said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{command[0]} ended with {done.returncode}. It said:\n"
+                         f"{done.stderr[-2000:]}")
+    return done.stdout
 
 
 def case(streams: int) -> str:
@@ -71,35 +81,36 @@ class Models:
         if path.exists():
             return path
         say(f"making {path}")
+        part = path.with_suffix(".part")
         if format_ == "bf16":
-            self.make_checkpoint(name, path)
+            shutil.rmtree(part, ignore_errors=True)
+            self.make_checkpoint(name, part)
         else:
-            subprocess.run([self.bin / "afd-quantize", self.ours(name, "bf16"),
-                            *FORMATS[format_][0], "--out", path], check=True,
-                           stdout=subprocess.DEVNULL)
-        return path
+            run(self.bin / "afd-quantize", self.ours(name, "bf16"), *FORMATS[format_][0],
+                "--out", part)
+        return part.rename(path)
 
     def theirs(self, name: str, type_: str) -> pathlib.Path:
         path = self.work / f"{name}-{type_}.gguf"
         if path.exists():
             return path
         say(f"making {path}")
-        part = path.with_suffix(".part")
+        part = path.with_suffix(".gguf.part")
         if type_ == "BF16":
             sys.path.insert(0, str(self.llama_cpp / "gguf-py"))
             write_gguf(self.ours(name, "bf16"), part, importlib.import_module("gguf"))
         else:
-            subprocess.run([self.llama_cpp / "build/bin/llama-quantize", self.theirs(name, "BF16"),
-                            part, type_], check=True, capture_output=True)
-        part.rename(path)
-        return path
+            run(self.llama_cpp / "build/bin/llama-quantize", self.theirs(name, "BF16"), part, type_)
+        return part.rename(path)
 
     @staticmethod
     def make_checkpoint(name: str, path: pathlib.Path) -> None:
         sys.path.insert(0, str(GOLDEN))
         grouped = importlib.import_module("grouped_checkpoint")
         make_checkpoint = importlib.import_module("make_checkpoint")
-        grouped.VARIANTS["gqa"] = {**grouped.QWEN3, **GROUPED}
+        medium = make_checkpoint.VARIANTS["medium"]
+        grouped.VARIANTS["gqa"] = {
+            **grouped.QWEN3, **{key: medium[key] for key in SHARED}, **GROUPED}
         make_checkpoint.make_checkpoint({"mla": "medium", "gqa": "gqa"}[name], path)
 
 
@@ -121,17 +132,15 @@ def run_ours(arguments: argparse.Namespace, model: pathlib.Path, format_: str) -
 def batched_bench(arguments: argparse.Namespace, model: pathlib.Path, prompt: int, tokens: int,
                   streams: list[int]) -> list[dict]:
     """The lines of one run."""
-    threads = str(os.cpu_count())
-    done = subprocess.run(
-        [arguments.llama_cpp / "build/bin/llama-batched-bench", "-m", model,
-         "-c", str(max(streams) * (prompt + tokens)), "-b", "2048", "-ub", str(LONG_PROMPT_TOKENS),
-         "-npp", str(prompt), "-ntg", str(tokens), "-npl", ",".join(map(str, streams)),
-         "-t", threads, "-tb", threads, "--output-format", "jsonl"],
-        capture_output=True, text=True, check=False)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode != 0 or len(lines) != len(streams):
-        raise SystemExit(f"llama-batched-bench ended with {done.returncode} after {len(lines)} of "
-                         f"{len(streams)} rows. It said:\n{done.stderr[-2000:]}")
+    threads = str(len(os.sched_getaffinity(0)))
+    said = run(
+        arguments.llama_cpp / "build/bin/llama-batched-bench", "-m", model,
+        "-c", str(max(streams) * (prompt + tokens)), "-b", "2048", "-ub", str(LONG_PROMPT_TOKENS),
+        "-npp", str(prompt), "-ntg", str(tokens), "-npl", ",".join(map(str, streams)),
+        "-t", threads, "-tb", threads, "--output-format", "jsonl")
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    if len(lines) != len(streams):
+        raise SystemExit(f"llama-batched-bench printed {len(lines)} of {len(streams)} rows")
     return lines
 
 

@@ -314,7 +314,7 @@ int run_cluster(const CommonOptions& common, const ClusterOptions& options) {
 }
 
 // The first flag that was given of the request itself, which has its flags since it began; empty:
-// none was. The others are about what this run does with the answer.
+// none was. The others say what this run shows of what the request asked for.
 std::string settled_flag(const CLI::App& command) {
     constexpr std::array<std::string_view, 6> kOfThisRun = {
         "--resume", "--received", "--timeout", "--token-ids", "--logprobs", "--prompt-logprobs"};

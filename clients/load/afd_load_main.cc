@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // afd-load: measures the speed and latencies of a running afdd, or of another server over HTTP.
+#include <signal.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -125,7 +126,7 @@ Result<Session> open_session(const LoadOptions& options,
     return Session{std::make_unique<SocketDoor>(std::move(connection)), cancellation};
 }
 
-// Of a run that got no session. A server of the OpenAI API that refuses has been reached.
+// Of a run that got no session. A server of the OpenAI API that refuses (4xx) has been reached.
 int exit_code_of(const afd::Error& error, bool is_http) {
     switch (error.code) {
         case Code::kCancelled:
@@ -180,5 +181,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     afd::open_standard_descriptors();
+    // Writing beyond the limit of a file's size is then an error, EFBIG, with a message.
+    ::signal(SIGXFSZ, SIG_IGN);
     return afd::client::end_output(afd::client::run(argc, argv));
 }

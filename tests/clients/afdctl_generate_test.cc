@@ -300,8 +300,8 @@ TEST(Afdctl, ResumableThatBreaksSaysHowManyChunksItHas) {
     EXPECT_THAT(run(MockAnswer::End::kError, resumable), Not(HasSubstr("have come")));
 }
 
-// Goal: what is about the answer, and not about the request, may be wished anew. Oracle: afdd is
-// asked, which the mock refuses.
+// Goal: flags that say what is shown of the answer may be given. Oracle: afdd is asked, which the
+// mock refuses.
 TEST(Afdctl, AResumeMayShowOtherThings) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     server.refuse_resumes({Code::kNotFound, "the mock keeps none"});

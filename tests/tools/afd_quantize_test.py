@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: what afd-quantize cannot do it says at once, in one line that names what is wrong, and it
-leaves no trace. Method: wrong places and texts, given beside right ones that would cost minutes.
+leaves no trace; where there is no room, empty files that the same command goes on with. Method: wrong places and texts, given beside right ones that would cost minutes.
 
     afd_quantize_test.py AFD_QUANTIZE MODEL
 """

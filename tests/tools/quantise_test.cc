@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -243,6 +245,7 @@ TEST(ResultDirectory, WhatAnotherRunHasFinishedStays) {
     ASSERT_TRUE(ResultDirectory::open(path, "job").value().finish().ok());
     target.write("out/config.json", "{}");
     fs::create_directory(path + "/.unfinished");
+    target.write("out/.unfinished/rows", "of a run that was killed while it removed them");
     const auto second = ResultDirectory::open(path, "job");
     ASSERT_FALSE(second.ok());
     EXPECT_EQ(second.error().code, Code::kAlreadyExists);
@@ -260,7 +263,8 @@ TEST(ResultDirectory, ForgetsTheJobFirstAndGivesTheLockBackLast) {
     auto directory = ResultDirectory::open(target.path("out"), "job").value();
     ASSERT_TRUE(directory.keep(ChannelRanges{{1}}).ok());
     for (const char* name : {"a", "rows", "z"}) std::ofstream(folder + "/" + name) << name;
-    const int watch = ::inotify_init1(IN_CLOEXEC);
+    const int watch = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    ASSERT_GE(watch, 0) << std::strerror(errno);
     ASSERT_GE(::inotify_add_watch(watch, folder.c_str(), IN_DELETE), 0);
     ASSERT_TRUE(directory.finish().ok());
     EXPECT_FALSE(fs::exists(folder));
@@ -278,6 +282,7 @@ TEST(ResultDirectory, LeavesFilesOfAnUnknownJobAlone) {
     const std::string path = target.path("out");
     for (const char* note : {"", R"({"units_done": 3})", R"({"job": 5, "units_done": 3})"}) {
         fs::create_directories(path + "/.unfinished");
+        ASSERT_TRUE(ResultDirectory::open(path, "job").value().keep(ChannelRanges{{1}}).ok());
         target.write("out/.unfinished/progress.json", note);
         target.write("out/model-00001.safetensors", "weights");
         const auto opened = ResultDirectory::open(path, "job");
@@ -291,6 +296,7 @@ TEST(ResultDirectory, LeavesFilesOfAnUnknownJobAlone) {
         const auto alone = ResultDirectory::open(path, "job");
         ASSERT_TRUE(alone.ok()) << alone.error().message;
         EXPECT_EQ(alone.value().units_done(), 0u);
+        EXPECT_FALSE(alone.value().ranges(1, 1));
     }
 }
 

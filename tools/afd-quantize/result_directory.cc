@@ -66,6 +66,23 @@ Result<std::vector<fs::path>> entries_of(const std::string& directory) {
                  directory + ": cannot be listed: " + error.message()};
 }
 
+// Removes the folder of a job that is done, the lock last: whoever gets a lock then finds a result
+// without a job, and leaves it alone (check_no_others()).
+Result<> remove_folder(const std::string& folder) {
+    std::error_code error;
+    fs::remove(folder + kProgressFile, error);
+    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(folder));
+    for (const fs::path& entry : entries) {
+        if (!error && entry.filename() != kLockFile + 1) fs::remove_all(entry, error);
+    }
+    if (!error) fs::remove(folder + kLockFile, error);
+    if (!error) fs::remove(folder, error);
+    // Somebody may be in it again, who will remove it.
+    if (!error || error == std::errc::directory_not_empty) return {};
+    return Error{model::file_error_code(error.value()),
+                 folder + ": cannot be removed: " + error.message()};
+}
+
 // The same by who holds the lock and found no job noted: beside other files that is what another
 // run has finished meanwhile, and its folder goes, or a note that was damaged, and then nobody
 // knows whose files they are. REQUIRES: the folder.
@@ -75,9 +92,9 @@ Result<> check_no_others(const std::string& path) {
         entries, [](const fs::path& entry) { return entry.filename() != kFolder + 1; });
     if (!has_others) return {};
     std::error_code error;
+    // Why it stays, if it does, says less than what it stays beside.
     if (!fs::exists(path + kFolder + kProgressFile, error)) {
-        fs::remove(path + kFolder + kLockFile, error);
-        fs::remove(path + kFolder, error);
+        static_cast<void>(remove_folder(path + kFolder));
     }
     return not_empty(path);
 }
@@ -119,23 +136,6 @@ Result<> sync_all(const std::string& directory) {
     return sync(directory);
 }
 
-// Removes the folder of a job that is done, the lock last: whoever gets a lock then finds a result
-// without a job, and leaves it alone (check_no_others()).
-Result<> remove_folder(const std::string& folder) {
-    std::error_code error;
-    fs::remove(folder + kProgressFile, error);
-    AFD_ASSIGN(const std::vector<fs::path> entries, entries_of(folder));
-    for (const fs::path& entry : entries) {
-        if (!error && entry.filename() != kLockFile + 1) fs::remove_all(entry, error);
-    }
-    if (!error) fs::remove(folder + kLockFile, error);
-    if (!error) fs::remove(folder, error);
-    // Somebody may be in it again, who will remove it.
-    if (!error || error == std::errc::directory_not_empty) return {};
-    return Error{model::file_error_code(error.value()),
-                 folder + ": cannot be removed: " + error.message()};
-}
-
 // Of this program's own making, but it may be cut off or edited: then nothing is known.
 Json read_json(const std::string& path) {
     std::ifstream stream(path);
@@ -170,8 +170,10 @@ Result<ResultDirectory> ResultDirectory::open(const std::string& path, const std
     const std::string other = value_or(found, "job", std::string());
     if (other.empty()) {
         AFD_TRY(check_no_others(path));
-        // What a damaged note still says may be of any job.
+        // What a damaged note still says, and what was measured, may be of any job.
         found = Json::object();
+        std::error_code ignored;
+        fs::remove(path + kFolder + kRangesFile, ignored);
     } else if (other != job) {
         return Error{Code::kAlreadyExists,
                      fmt::format("{}: holds the beginnings of another job ({}; wanted: {}); give "

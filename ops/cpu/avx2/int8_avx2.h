@@ -22,6 +22,8 @@ namespace {
 
 // Of one pass.
 constexpr size_t kMaddRows = 4;
+// So few rows stream through whole panels, as in tile_avx2.h.
+constexpr size_t kMaddStreamRows = 2;
 constexpr size_t kMaddWidth = 8;  // Columns of a register.
 constexpr size_t kQuadBytes = 4 * kPanelColumns;
 // Quads of depth of all rows that are lanes of 16 bits at a time.
@@ -116,9 +118,9 @@ inline void madd_piece(const Int8TileArguments& a,
                        const std::byte* weights,
                        size_t num_quads) {
     const auto* next = reinterpret_cast<const char*>(weights + num_quads * kQuadBytes);
-    if (a.num_rows <= 2) {
+    if (a.num_rows <= kMaddStreamRows) {
         // As fast as memory, which sees the stream itself.
-        return with_rows<2>(a.num_rows, [&]<size_t kRows>() {
+        return with_rows<kMaddStreamRows>(a.num_rows, [&]<size_t kRows>() {
             madd_pass<kRows, 4>(x, weights, num_quads, next, 0, a.out);
         });
     }
@@ -141,10 +143,10 @@ inline void madd_piece(const Int8TileArguments& a,
 }
 
 // Quads of a piece at most, as in tile_avx2.h. With four times as much, three to six rows from
-// memory had 0.81 to 0.84 of the speed, eight and twelve 0.9 and 0.94 (Zen 4).
+// memory had 0.81 to 0.87 of the speed, eight and twelve 0.9 and 0.94 (Zen 4).
 inline size_t quads_of_piece(const Int8TileArguments& a) {
     const bool is_from_memory = a.fetch_ahead.bytes > 0 && a.fetch_next.from == nullptr;
-    if (!is_from_memory || a.num_rows <= 2) return kMaddQuads;
+    if (!is_from_memory || a.num_rows <= kMaddStreamRows) return kMaddQuads;
     const size_t near = block_sizes().fetch_near / kQuadBytes / kMaddWidth * kMaddWidth;
     return std::clamp(near, kMaddWidth, kMaddQuads);
 }

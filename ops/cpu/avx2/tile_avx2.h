@@ -96,8 +96,8 @@ constexpr size_t kAtOnce = 4;
 constexpr size_t kFetchEvery = 2;
 
 // So few rows stream through whole panels, which the processor fetches by itself. One and two rows
-// read at 1.1 and 1.0 to 1.1 of a plain read so (Zen 4), at 0.9 and 0.8 to 0.9 with fetches 4 KiB
-// ahead, and at 0.8 with those of the next part of a panel, as more rows fetch.
+// read at 1.1 and 1.0 of a plain read so (Zen 4), at 0.8 to 1.0 and 0.8 with fetches 4 KiB ahead,
+// and both at 0.8 with those of the next part of a panel, as more rows fetch.
 constexpr size_t kStreamRows = 2;
 
 template <size_t kRows, size_t kUnits, int kLocality>

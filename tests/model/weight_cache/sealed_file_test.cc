@@ -7,9 +7,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -341,10 +343,12 @@ TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
 // Goal: the message says why a parent could not be made, and not that it is not there then. Method:
 // a file system of the kernel's, where nobody makes a directory, not even root. Oracle: mkdir().
 TEST(WeightCache, SaysWhyAParentCannotBeMade) {
+    struct statfs sys {};
+    ASSERT_EQ(::statfs("/sys", &sys), 0) << std::strerror(errno);
+    ASSERT_EQ(sys.f_type, SYSFS_MAGIC) << "mount -t sysfs sysfs /sys";
     const std::string parent = "/sys/afd-weight-cache-test";
     const int error = ::mkdir(parent.c_str(), 0700) == 0 ? 0 : errno;
     ASSERT_NE(error, 0) << parent << " is there now";
-    ASSERT_NE(error, ENOENT) << "no /sys";
     const auto cache = WeightCache::open(parent + "/below");
     ASSERT_FALSE(cache.ok());
     EXPECT_EQ(cache.error().message,
