@@ -15,7 +15,7 @@
 namespace afd::model {
 namespace {
 
-Error failure(const std::string& path, const char* what, int error = errno) {
+Error directory_failure(const std::string& path, const char* what, int error = errno) {
     const Code code = error == ENOTDIR ? Code::kInvalidArgument : file_error_code(error);
     return Error{code,
                  path + ": " + what + ": " + std::strerror(error) +
@@ -29,16 +29,17 @@ Result<> create_with_parents(const std::string& path) {
         // A parent that is there may be refused for other reasons than that, as on a disk that is
         // read-only.
         if (error != 0 && error != EEXIST && ::access(parent.c_str(), F_OK) != 0) {
-            return failure(parent, "creating", error);
+            return directory_failure(parent, "creating", error);
         }
     }
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failure(path, "creating");
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+        return directory_failure(path, "creating");
     return {};
 }
 
 Result<> check_private(const std::string& path) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) return failure(path, "looking");
+    if (::stat(path.c_str(), &status) != 0) return directory_failure(path, "looking");
     if (!S_ISDIR(status.st_mode)) {
         return Error{Code::kInvalidArgument,
                      path + ": not a directory; set weight_cache to one, or to off"};
@@ -77,7 +78,8 @@ bool WeightCache::is_usable(const std::string& directory) {
 
 Result<std::string> WeightCache::folder(const std::string& name) const {
     const std::string path = directory_ + "/" + name;
-    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return failure(path, "creating");
+    if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+        return directory_failure(path, "creating");
     AFD_TRY(check_private(path));
     return path;
 }
