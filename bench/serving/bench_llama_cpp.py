@@ -31,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 import bench_decode
 from bench_decode import LONG_PROMPT_TOKENS, LONG_PROMPTS, PROMPT_TOKENS
@@ -76,32 +77,34 @@ class Models:
         self.bin, self.llama_cpp, self.work = arguments.bin, arguments.llama_cpp, arguments.work
         self.work.mkdir(parents=True, exist_ok=True)
 
-    def ours(self, name: str, format_: str) -> pathlib.Path:
-        path = self.work / f"{name}-{format_}"
+    def made(self, name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+        path = self.work / name
         if path.exists():
             return path
         say(f"making {path}")
-        part = path.with_suffix(".part")
-        if format_ == "bf16":
-            shutil.rmtree(part, ignore_errors=True)
-            self.make_checkpoint(name, part)
-        else:
-            run(self.bin / "afd-quantize", self.ours(name, "bf16"), *FORMATS[format_][0],
-                "--out", part)
+        part = self.work / f"{name}.part"
+        make(part)
         return part.rename(path)
 
+    def ours(self, name: str, format_: str) -> pathlib.Path:
+        def make(part: pathlib.Path) -> None:
+            if format_ == "bf16":
+                shutil.rmtree(part, ignore_errors=True)
+                self.make_checkpoint(name, part)
+            else:
+                run(self.bin / "afd-quantize", self.ours(name, "bf16"), *FORMATS[format_][0],
+                    "--out", part)
+        return self.made(f"{name}-{format_}", make)
+
     def theirs(self, name: str, type_: str) -> pathlib.Path:
-        path = self.work / f"{name}-{type_}.gguf"
-        if path.exists():
-            return path
-        say(f"making {path}")
-        part = path.with_suffix(".gguf.part")
-        if type_ == "BF16":
-            sys.path.insert(0, str(self.llama_cpp / "gguf-py"))
-            write_gguf(self.ours(name, "bf16"), part, importlib.import_module("gguf"))
-        else:
-            run(self.llama_cpp / "build/bin/llama-quantize", self.theirs(name, "BF16"), part, type_)
-        return part.rename(path)
+        def make(part: pathlib.Path) -> None:
+            if type_ == "BF16":
+                sys.path.insert(0, str(self.llama_cpp / "gguf-py"))
+                write_gguf(self.ours(name, "bf16"), part, importlib.import_module("gguf"))
+            else:
+                run(self.llama_cpp / "build/bin/llama-quantize", self.theirs(name, "BF16"), part,
+                    type_)
+        return self.made(f"{name}-{type_}.gguf", make)
 
     @staticmethod
     def make_checkpoint(name: str, path: pathlib.Path) -> None:

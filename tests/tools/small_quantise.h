@@ -2,10 +2,14 @@
 #pragma once
 
 // Small models for the tests of afd-quantize: what they are made into, in as many steps as there
-// can be, and tokens for them.
+// can be, tokens for them, and what a directory holds afterwards.
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,6 +25,18 @@ inline const model::QuantisationConfig kSmoothInt8{
     .experts = ops::WeightFormat::kInt8, .attention = ops::WeightFormat::kInt8, .smooth = true};
 // A shard every few tensors, a look at the disk every few units.
 inline constexpr QuantiseLimits kSmallLimits{.shard_bytes = 30'000, .batch_bytes = 40'000};
+
+// Of every file below it, by its path from there.
+inline std::map<std::string, std::string> contents(const std::string& directory) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+        if (entry.is_directory()) continue;
+        std::ifstream stream(entry.path(), std::ios::binary);
+        files[std::filesystem::relative(entry.path(), directory)] = {
+            std::istreambuf_iterator<char>(stream), {}};
+    }
+    return files;
+}
 
 inline ChannelRanges some_ranges(const model::ModelConfig& config) {
     ChannelRanges ranges(config.num_layers, std::vector<float>(config.hidden));
