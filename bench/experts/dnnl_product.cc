@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "bench/limits/cold_memory.h"
 #include "proto/check.h"
 
 namespace afd::bench {
@@ -80,6 +81,7 @@ DnnlProduct::DnnlProduct(const dnnl::engine& engine,
     dnnl::reorder(plain, first_packed).execute(stream, plain, first_packed);
     stream.wait();
     for (size_t i = 1; i < num_experts; ++i) std::memcpy(first + i * bytes, first, bytes);
+    read_once({first, num_experts * bytes});
 }
 
 void DnnlProduct::run(size_t expert, const dnnl::stream& stream) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/limits/cold_memory.h"
 #include "proto/check.h"
 
 namespace afd::bench {
@@ -148,6 +149,7 @@ ExpertWeights::ExpertWeights(const ExpertShape& shape, size_t num_experts)
         view.down = ops::PackedLinear::view(one.down.shape(), at.subspan(gate_up.size()));
         table_.set(key, std::move(view));
     }
+    read_once(memory_);
 }
 
 ExpertWeights::~ExpertWeights() {

@@ -32,6 +32,7 @@ ReadStep::ReadStep(size_t least) {
     ::madvise(memory, bytes, MADV_HUGEPAGE);
     memory_ = {static_cast<std::byte*>(memory), bytes};
     for (size_t at = 0; at < bytes; at += 4096) memory_[at] = std::byte{1};
+    read_once(memory_);
 }
 
 ReadStep::~ReadStep() {
