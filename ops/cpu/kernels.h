@@ -62,11 +62,20 @@ struct TileShape {
     // Of w4a8_tile at most; 1 ... kTileRowsMax in every class. A product of more passes its rows
     // block by block.
     size_t w4a8_rows = 0;
+    // Rows that pass whole panels at most, in a class with kernels of pieces: of bf16 and int8
+    // weights, and of all others.
+    size_t plain_panel_rows = kAllRows;
+    size_t unpacked_panel_rows = kAllRows;
 
     static constexpr size_t kAllRows = std::numeric_limits<size_t>::max();
 
     size_t nibble_product_rows(WeightFormat format) const {
         return has_zero_points(format) ? int4_zero_product_rows : int4_product_rows;
+    }
+
+    size_t whole_panel_rows(WeightFormat format) const {
+        const bool is_plain = format == WeightFormat::kBf16 || format == WeightFormat::kInt8;
+        return is_plain ? plain_panel_rows : unpacked_panel_rows;
     }
 
     // Panels that one call of tile takes for `num_rows` rows at most.

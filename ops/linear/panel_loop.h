@@ -31,7 +31,7 @@ void for_each_panel_row(const LinearInput& x,
     if (x.w4a8.given() && is_int4(weight.format())) {
         return w4a8_panels(x.w4a8, weight, first_panel, last_panel, finish);
     }
-    if (kernels.bf16_pieces != nullptr && x.rows.num_rows > kernels.shape.rows) {
+    if (x.rows.num_rows > kernels.shape.whole_panel_rows(weight.format())) {
         return piece_panels({kernels, weight, first_panel, last_panel}, x, finish);
     }
     switch (weight.format()) {

@@ -44,7 +44,10 @@ void for_each_tile(Product product, size_t first_panel, size_t last_panel, const
             a.x_stride = x.stride;
             a.num_rows = num_rows;
             a.depth = weight.depth();
-            a.fetch_ahead = cpu::FetchAhead::of_rows(num_rows, product.near_rows_max);
+            // The rows behind them find the panel in a cache.
+            if (block == 0) {
+                a.fetch_ahead = cpu::FetchAhead::of_rows(num_rows, product.near_rows_max);
+            }
             a.next_x = blocks.count > 1 ? x.row(blocks.first_of_next(block)) : nullptr;
             product.begin_block(first_row, a);
             for (size_t p = 0; p < num_panels; p += panels_per_call) {

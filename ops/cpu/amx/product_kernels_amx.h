@@ -15,6 +15,11 @@
 namespace afd::ops::cpu {
 namespace {
 
+// The first 32 rows of two blocks read a panel from memory, and the others find it in the
+// second-level cache: with 64 rows of an expert of 2048 x 1408, 0.8 (bf16) and 0.9 (int8) of the
+// time that pieces take on a Granite Rapids; with 96 as much, or more.
+constexpr size_t kAmxWholePanelRows = 2 * kAmxRows;
+
 // kPlain() gives the table that `table` is a copy of: its kernels unpack weights and add blocks.
 template <typename Unit, auto kPlain>
 void set_product_kernels(Kernels& table) {
@@ -26,7 +31,9 @@ void set_product_kernels(Kernels& table) {
                    .int4_zero_product_rows = kAmxRows,
                    .fp8_rows = kAmxRows,
                    .fp8_product_rows = kAmxRows,
-                   .w4a8_rows = table.shape.w4a8_rows};
+                   .w4a8_rows = table.shape.w4a8_rows,
+                   .plain_panel_rows = kAmxWholePanelRows,
+                   .unpacked_panel_rows = kAmxRows};
     table.tile = amx_tile<Unit>;
     table.bf16_pieces = amx_pieces<Unit, AddBf16{}>;
     table.int8_pieces = amx_pieces<Unit, AddBytes{}>;
