@@ -12,8 +12,11 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <span>
 
+#include "ops/cpu/amx/even_steps.h"
 #include "ops/cpu/amx/padded_rows_amx.h"
 #include "ops/cpu/amx/tile_unit_amx.h"
 #include "ops/cpu/avx512/math_avx512.h"
@@ -29,6 +32,7 @@ namespace {
 
 constexpr size_t kStepElements = 32;  // Of a key, or positions, in one product.
 constexpr size_t kPairsOfHeadsBytes = 2 * kHeadLanes * sizeof(Bf16);
+constexpr size_t kFetchesOfSums = 4;  // Steps of NextRows for 32 columns of 32 values.
 
 inline void fetch_amx(const void* at) {
     __builtin_prefetch(at, 0, 2);
@@ -36,22 +40,57 @@ inline void fetch_amx(const void* at) {
 
 // To the first-level cache.
 inline void fetch_near_amx(const void* at) {
-    __builtin_prefetch(at, 0, 3);
+    __builtin_prefetch(at, 0, 2);
 }
+
+// The rows of the next block, asked for a few lines at a time from the begin of this one to its
+// end: a core waits for about twenty lines at once, and the loads of this block wait behind them.
+class NextRows {
+  public:
+    // In num_steps steps.
+    NextRows(const HeadsState& s, const AttendBlock& b, size_t num_steps)
+        : rows_{std::as_bytes(std::span(b.next_ckv, b.num_next * s.latent)),
+                std::as_bytes(std::span(b.next_kr, b.num_next * s.rope)),
+                b.afterwards} {
+        size_t num_lines = 0;
+        for (const auto& rows : rows_) num_lines += (rows.size() + kCacheLine - 1) / kCacheLine;
+        lines_ = EvenSteps(num_lines, num_steps);
+    }
+
+    [[gnu::always_inline]] void step() {
+        lines_.step([this] { fetch_line(); });
+    }
+
+  private:
+    [[gnu::always_inline]] void fetch_line() {
+        while (at_ >= rows_[array_].size()) {
+            if (array_ + 1 == rows_.size()) return;
+            ++array_;
+            at_ = 0;
+        }
+        fetch_amx(rows_[array_].data() + at_);
+        at_ += kCacheLine;
+    }
+
+    std::array<std::span<const std::byte>, 3> rows_;
+    size_t array_ = 0;
+    size_t at_ = 0;
+    EvenSteps lines_;
+};
 
 // One part of the keys of a block: the latent one or the rotated one.
 struct KeyPart {
     const Bf16* query;  // [pair][kHeadLanes][2]
     const Bf16* keys;   // Rows of `count`
     size_t count;
-    const Bf16* next;  // Rows to fetch meanwhile, or null
 };
 
 // Sums of kFull tiles of 16 keys, and of one more with the `rest` left over, onto scores.
 template <typename Unit, size_t kFull>
 class ScoreTiles {
   public:
-    ScoreTiles(const HeadsState& s, size_t rest) : s_(s), rest_(rest) {}
+    ScoreTiles(const HeadsState& s, size_t rest, NextRows& next)
+        : s_(s), rest_(rest), next_(next) {}
 
     void add(const KeyPart& part, bool goes_on) const {
         const size_t num_steps = part.count / kStepElements;
@@ -61,7 +100,6 @@ class ScoreTiles {
             begin(kTileGroups, goes_on);
             for (size_t step = 0; step < num_steps; ++step) {
                 const size_t first = step * kStepElements;
-                if (part.next != nullptr) fetch_step(part.next + first, part.count);
                 add_step(part.query + first * kHeadLanes, part.keys + first, stride);
             }
             end();
@@ -131,54 +169,51 @@ class ScoreTiles {
     }
 
     template <int kTile>
-    static void add_full(const std::byte* rows, size_t stride) {
+    void add_full(const std::byte* rows, size_t stride) const {
         Unit::template load<4>(rows + kTile * kTileRows * stride, stride);
         Unit::template add_bf16<kTile, 4, 6>();
-    }
-
-    // The lines of as many rows of the next block.
-    static void fetch_step(const Bf16* next, size_t stride) {
-        for (size_t row = 0; row < kFull * kTileRows; ++row) fetch_amx(next + row * stride);
+        next_.step();
     }
 
     const HeadsState& s_;
     size_t rest_;  // Keys beyond the full tiles.
+    NextRows& next_;
 };
 
 template <typename Unit, size_t kFull>
-void score_tiles_amx(const HeadsState& s, const AttendBlock& b) {
-    const ScoreTiles<Unit, kFull> tiles(s, b.num_positions - kFull * kTileRows);
-    const bool fetches = b.num_next >= kFull * kTileRows;
-    tiles.add({s.query, b.ckv, s.latent, fetches ? b.next_ckv : nullptr}, false);
+void score_tiles_amx(const HeadsState& s, const AttendBlock& b, NextRows& next) {
+    const ScoreTiles<Unit, kFull> tiles(s, b.num_positions - kFull * kTileRows, next);
+    tiles.add({s.query, b.ckv, s.latent}, false);
     if (s.rope == 0) return;
-    tiles.add({s.query + turned_size(s.latent), b.kr, s.rope, fetches ? b.next_kr : nullptr}, true);
+    tiles.add({s.query + turned_size(s.latent), b.kr, s.rope}, true);
 }
 
-// Scaled, [position][kHeadLanes].
+// Not yet scaled, [position][kHeadLanes].
 template <typename Unit>
-void scores_amx(const HeadsState& s, const AttendBlock& b) {
+void scores_amx(const HeadsState& s, const AttendBlock& b, NextRows& next) {
     switch (b.num_positions / kTileRows) {
         case 0:
-            score_tiles_amx<Unit, 0>(s, b);
-            break;
+            return score_tiles_amx<Unit, 0>(s, b, next);
         case 1:
-            score_tiles_amx<Unit, 1>(s, b);
-            break;
+            return score_tiles_amx<Unit, 1>(s, b, next);
         case 2:
-            score_tiles_amx<Unit, 2>(s, b);
-            break;
+            return score_tiles_amx<Unit, 2>(s, b, next);
         case 3:
-            score_tiles_amx<Unit, 3>(s, b);
-            break;
+            return score_tiles_amx<Unit, 3>(s, b, next);
         default:
-            score_tiles_amx<Unit, 4>(s, b);
-            break;
+            return score_tiles_amx<Unit, 4>(s, b, next);
     }
+}
+
+inline void softmax_amx(const HeadsState& s, const AttendBlock& b, NextRows& next) {
     const __m512 scale = _mm512_set1_ps(b.scale);
-    for (size_t i = 0; i < b.num_positions; ++i) {
-        float* scores = s.scores + i * kHeadLanes;
-        _mm512_store_ps(scores, _mm512_mul_ps(_mm512_load_ps(scores), scale));
-    }
+    const auto score_of = [&](size_t i) __attribute__((always_inline)) {
+        float* const scores = s.scores + i * kHeadLanes;
+        const __m512 scaled = _mm512_mul_ps(_mm512_load_ps(scores), scale);
+        _mm512_store_ps(scores, scaled);
+        return scaled;
+    };
+    softmax_of_heads(s, b, score_of, [&] { next.step(); });
 }
 
 // p from [pair][kHeadLanes][2] to [kHeadLanes][kAttentionBlock], as many steps as there are.
@@ -227,9 +262,11 @@ struct InterleavedValues {
 };
 
 // o += p · values for `count` positions from `first` on: as many whole steps as there are, or one
-// that is not.
+// that is not. The values of the next columns are interleaved before the tiles of these are loaded:
+// what was stored just now is slow to load.
 template <typename Unit>
-void accumulate_amx(const HeadsState& s, const AttendBlock& b, size_t first, size_t count) {
+void accumulate_amx(
+    const HeadsState& s, const AttendBlock& b, size_t first, size_t count, NextRows& next) {
     const size_t pairs = count < kStepElements ? (count + 1) / 2 : kTileGroups;
     TileConfiguration configuration;
     const size_t num_heads = b.end_of_heads(s) - b.first_head;
@@ -238,30 +275,35 @@ void accumulate_amx(const HeadsState& s, const AttendBlock& b, size_t first, siz
     for (const size_t v : {6, 7}) configuration.set(v, pairs, kTileRowBytes);
     Unit::configure(configuration);
     const size_t o_stride = s.o_stride * sizeof(float);
-    const size_t fetched = b.afterwards.size() / ((s.latent + 31) / 32 * 2 + 1);
-    const std::byte* afterwards = b.afterwards.data() + first / kStepElements * fetched;
-    InterleavedValues values;
-    for (size_t column = 0; column < s.latent; column += 32) {
+    InterleavedValues values[2][kAttentionBlock / kStepElements];
+    const auto fill = [&](size_t column) {
+        for (size_t step = 0; step < count; step += kStepElements) {
+            values[column / kStepElements % 2][step / kStepElements].fill(
+                b.summed() + (first + step) * s.latent + column,
+                s.latent,
+                std::min(count - step, kStepElements),
+                s.latent - column);
+            for (size_t i = 0; i < kFetchesOfSums; ++i) next.step();
+        }
+    };
+    fill(0);
+    for (size_t column = 0; column < s.latent; column += kStepElements) {
+        if (column + kStepElements < s.latent) fill(column + kStepElements);
         float* o = s.o + b.first_head * s.o_stride + column;
         Unit::template load<0>(o, o_stride);
         Unit::template load<1>(o + 16, o_stride);
-        for (size_t step = first; step < first + count; step += kStepElements) {
-            const size_t num_rows = std::min(first + count - step, kStepElements);
-            values.fill(
-                b.summed() + step * s.latent + column, s.latent, num_rows, s.latent - column);
-            Unit::template load<4>(s.p + b.first_head * kAttentionBlock + step,
+        for (size_t step = 0; step < count; step += kStepElements) {
+            const InterleavedValues& current =
+                values[column / kStepElements % 2][step / kStepElements];
+            Unit::template load<4>(s.p + b.first_head * kAttentionBlock + first + step,
                                    kAttentionBlock * sizeof(Bf16));
-            Unit::template load<6>(values.pairs[0], sizeof values.pairs[0]);
-            Unit::template load<7>(values.pairs[0] + 32, sizeof values.pairs[0]);
+            Unit::template load<6>(current.pairs[0], sizeof current.pairs[0]);
+            Unit::template load<7>(current.pairs[0] + 32, sizeof current.pairs[0]);
             Unit::template add_bf16<0, 4, 6>();
             Unit::template add_bf16<1, 4, 7>();
         }
         Unit::template store<0>(o, o_stride);
         Unit::template store<1>(o + 16, o_stride);
-        for (size_t i = 0; i < fetched; i += kLineElements * sizeof(Bf16)) {
-            fetch_amx(afterwards + i);
-        }
-        afterwards += 2 * fetched;
     }
 }
 
@@ -283,11 +325,21 @@ void fetch_cold_block(const AttendBlock& b, const HeadsState& s) {
     if (b.values != nullptr) fetch(b.values, b.num_positions * s.latent);
 }
 
+// Of a block: tiles of scores, four positions of its softmax, a few for each tile of values.
+inline size_t num_fetches(const HeadsState& s, const AttendBlock& b) {
+    const size_t score_steps = s.latent / kStepElements + s.rope / kStepElements;
+    const size_t columns = (s.latent + kStepElements - 1) / kStepElements;
+    const size_t value_steps = (b.num_positions + kStepElements - 1) / kStepElements;
+    return b.num_positions / kTileRows * score_steps + (b.num_positions + 3) / 4 +
+           kFetchesOfSums * columns * value_steps;
+}
+
 template <typename Unit>
 void attend_amx_block(const AttendBlock& b, const HeadsState& s) {
     if (b.is_cold) fetch_cold_block(b, s);
-    scores_amx<Unit>(s, b);
-    softmax(s, b);
+    NextRows next(s, b, num_fetches(s, b));
+    scores_amx<Unit>(s, b, next);
+    softmax_amx(s, b, next);
     turn_probabilities(s, b.num_positions);
     for (size_t h = b.first_head; h < b.end_of_heads(s); ++h) {
         if (s.alpha[h] == 1.0f) continue;
@@ -298,8 +350,10 @@ void attend_amx_block(const AttendBlock& b, const HeadsState& s) {
         }
     }
     const size_t whole = b.num_positions / kStepElements * kStepElements;
-    if (whole > 0) accumulate_amx<Unit>(s, b, 0, whole);
-    if (whole < b.num_positions) accumulate_amx<Unit>(s, b, whole, b.num_positions - whole);
+    if (whole > 0) accumulate_amx<Unit>(s, b, 0, whole, next);
+    if (whole < b.num_positions) {
+        accumulate_amx<Unit>(s, b, whole, b.num_positions - whole, next);
+    }
     Unit::release();
 }
 

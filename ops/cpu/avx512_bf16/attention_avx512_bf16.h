@@ -339,7 +339,10 @@ void attend_block(const AttendBlock& b, const HeadsState& s) {
         accumulate<PositionsAreLanes>(s, b, range_of(b.afterwards));
     } else {
         scores(s, b);
-        softmax(s, b);
+        const auto score_of = [&](size_t i) __attribute__((always_inline)) {
+            return _mm512_load_ps(s.scores + i * kHeadLanes);
+        };
+        softmax_of_heads(s, b, score_of, [] {});
         accumulate<HeadsAreLanes>(s, b, range_of(b.afterwards));
     }
 }

@@ -165,7 +165,7 @@ inline void fetch_lines(FetchRange range) {
     for (size_t i = 0; i < range.bytes; i += kLineBytes) fetch_to_first_level(range.at + i);
 }
 
-// The sum of sixteen lanes, as softmax() adds its sixteen registers.
+// The sum of sixteen lanes, as SoftmaxStep adds its sixteen registers.
 inline float sum_of_lanes(__m512 lanes) {
     const __m256 eight =
         _mm256_add_ps(_mm512_castps512_ps256(lanes), _mm512_extractf32x8_ps(lanes, 1));
@@ -222,8 +222,8 @@ inline float weigh_positions(const HeadsState& s,
     return sum_of_lanes(sums);
 }
 
-// What softmax() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for the block's heads. Fetches
-// `fetched` meanwhile.
+// What softmax_of_heads() does (ops/cpu/avx512_bf16/softmax_avx512_bf16.h), for the block's heads.
+// Fetches `fetched` meanwhile.
 inline void softmax_of_positions(const HeadsState& s, const AttendBlock& b, FetchRange fetched) {
     PositionMasks masks;
     mask_positions(b.num_positions, masks);

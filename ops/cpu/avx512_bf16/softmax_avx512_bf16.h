@@ -117,12 +117,17 @@ class SoftmaxStep {
     __m512 sums_[16];
 };
 
-void softmax(const HeadsState& s, const AttendBlock& b) {
-    SoftmaxStep step(
-        s, HeadLimits::of(s, b), [&](size_t i) __attribute__((always_inline)) {
-            return _mm512_load_ps(s.scores + i * kHeadLanes);
-        });
-    for (size_t i = 0; i < b.num_positions; i += SoftmaxStep::kPositions) step.add(i);
+// All of it, for the block's heads; between() is called behind every add.
+template <typename ScoreOf, typename Between>
+[[gnu::always_inline]] inline void softmax_of_heads(const HeadsState& s,
+                                                    const AttendBlock& b,
+                                                    const ScoreOf& score_of,
+                                                    const Between& between) {
+    SoftmaxStep step(s, HeadLimits::of(s, b), score_of);
+    for (size_t i = 0; i < b.num_positions; i += SoftmaxStep::kPositions) {
+        step.add(i);
+        between();
+    }
     step.end();
 }
 
