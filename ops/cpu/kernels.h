@@ -63,9 +63,10 @@ struct TileShape {
     // block by block.
     size_t w4a8_rows = 0;
     // Rows that pass whole panels at most, in a class with kernels of pieces: of bf16 and int8
-    // weights, and of all others.
+    // weights, of int4 and mxfp4, and of fp8.
     size_t plain_panel_rows = kAllRows;
-    size_t unpacked_panel_rows = kAllRows;
+    size_t nibble_panel_rows = kAllRows;
+    size_t fp8_panel_rows = kAllRows;
 
     static constexpr size_t kAllRows = std::numeric_limits<size_t>::max();
 
@@ -74,8 +75,8 @@ struct TileShape {
     }
 
     size_t whole_panel_rows(WeightFormat format) const {
-        const bool is_plain = format == WeightFormat::kBf16 || format == WeightFormat::kInt8;
-        return is_plain ? plain_panel_rows : unpacked_panel_rows;
+        if (format == WeightFormat::kFp8Block128) return fp8_panel_rows;
+        return has_nibbles(format) ? nibble_panel_rows : plain_panel_rows;
     }
 
     // Panels that one call of tile takes for `num_rows` rows at most.

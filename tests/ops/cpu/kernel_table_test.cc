@@ -53,9 +53,10 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         SCOPED_TRACE(table.name);
         EXPECT_EQ(table.kernels.bf16_pieces == nullptr, table.kernels.int8_pieces == nullptr);
         EXPECT_EQ(table.kernels.bf16_pieces == nullptr, table.kernels.fp8_pieces == nullptr);
-        for (const size_t panel_rows :
-             {table.kernels.shape.plain_panel_rows, table.kernels.shape.unpacked_panel_rows}) {
-            EXPECT_EQ(table.kernels.bf16_pieces == nullptr, panel_rows == cpu::TileShape::kAllRows);
+        for (const WeightFormat format : kWeightFormats) {
+            EXPECT_EQ(table.kernels.bf16_pieces == nullptr,
+                      table.kernels.shape.whole_panel_rows(format) == cpu::TileShape::kAllRows)
+                << name_of(format);
         }
         EXPECT_TRUE(table.kernels.shape.int4_rows == 0 || table.kernels.int4_tile != nullptr);
         EXPECT_TRUE(table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows ||
