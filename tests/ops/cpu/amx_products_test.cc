@@ -155,6 +155,7 @@ TEST(AmxProducts, UnpackThePieceThatComesNextMeanwhile) {
     const test::RandomInput x(40, weight);
     for (const test::KernelTable& table : test::tile_amx_tables()) {
         cpu::Kernels noting = table.kernels;
+        noting.shape.nibble_panel_rows = noting.shape.rows;
         noting.bf16_pieces = [](const cpu::PieceArguments& a) {
             beside_products.push_back({a.meanwhile.num_parts, a.fetch});
             std::fill_n(a.sums, a.num_panels * a.num_rows * kPanelColumns * 4, std::byte{0});
