@@ -6,7 +6,7 @@
 // Rows that lie a power of two apart fall on the same sets of the first-level cache and push each
 // other out. That cache has 64 sets of lines: at 2 lines apart, or 2 more than a multiple of 4,
 // each of 32 rows begins in a set of its own, and pieces of 8 or 16 lines fill all sets alike. At
-// an odd number of lines apart, AMX had 0.93 to 0.97 of the speed with 256 and 512 rows of 2048
+// an odd number of lines apart, AMX had 0.91 to 0.97 of the speed with 256 and 512 rows of 2048
 // elements.
 
 #include <cstddef>

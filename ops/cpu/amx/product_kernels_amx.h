@@ -18,8 +18,8 @@ namespace {
 // Rows that pass whole panels, block by block: the first block reads a panel from memory, and the
 // others find it in the second-level cache; int4 is unpacked once for all of them. With an expert
 // of 2048 x 1408 on a Granite Rapids, in parts of the time that pieces take: bf16 and int8, 64
-// rows, 0.8 and 0.9, with 96 as much or more; int4, 33 rows 0.5, 64 0.6, 128 0.75, 256 0.9 to 1.05,
-// 512 1.35; fp8, 33 rows and more, 1.15 to 1.3.
+// rows, 0.8 and 0.9, with 96 as much or more; int4, 33 rows 0.5, 64 0.6, 128 0.75, 256 0.86 to
+// 1.04, 512 1.36; fp8, 33 rows and more, 1.1 to 1.3.
 constexpr size_t kAmxPlainPanelRows = 2 * kAmxRows;
 constexpr size_t kAmxNibblePanelRows = 6 * kAmxRows;
 
