@@ -143,8 +143,8 @@ struct Kernels {
     // out = x · Wᵀ for one tile; a column's chain over k is the same for every tile shape.
     void (*tile)(const TileArguments& arguments);
     // sums += x · Wᵀ for a piece of bf16 panels, with the bits of tile; of int8 panels (q + 128) as
-    // they are; of fp8 panels block by block. Null, all three: more rows than a tile has pass whole
-    // panels (ops/linear/panel_passes.h).
+    // they are; of fp8 panels block by block. Null, all three: any number of rows
+    // passes whole panels (ops/linear/panel_passes.h).
     void (*bf16_pieces)(const PieceArguments& arguments) = nullptr;
     void (*int8_pieces)(const PieceArguments& arguments) = nullptr;
     void (*fp8_pieces)(const Fp8PieceArguments& arguments) = nullptr;

@@ -168,7 +168,8 @@ void pass_int8_pieces(const PanelRange& range, const Int8Rows& x, const Finish& 
         });
 }
 
-// More rows than a tile has, of any format. Calls finish as for_each_panel_row() does.
+// More rows than pass whole panels (cpu::TileShape), of any format. Calls finish as
+// for_each_panel_row() does.
 template <typename Finish>
 void piece_panels(const PanelRange& range, const LinearInput& x, const Finish& finish) {
     switch (range.weight.format()) {

@@ -40,7 +40,7 @@ inline void fetch_amx(const void* at) {
 
 // To the first-level cache.
 inline void fetch_near_amx(const void* at) {
-    __builtin_prefetch(at, 0, 2);
+    __builtin_prefetch(at, 0, 3);
 }
 
 // The rows of the next block, asked for a few lines at a time from the begin of this one to its
