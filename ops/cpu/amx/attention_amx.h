@@ -261,6 +261,9 @@ struct InterleavedValues {
     }
 };
 
+// 32 columns of a block's steps.
+using StepValues = std::array<InterleavedValues, kAttentionBlock / kStepElements>;
+
 // o += p · values for `count` positions from `first` on: as many whole steps as there are, or one
 // that is not. The values of the next columns are interleaved before the tiles of these are loaded:
 // what was stored just now is slow to load.
@@ -275,7 +278,7 @@ void accumulate_amx(
     for (const size_t v : {6, 7}) configuration.set(v, pairs, kTileRowBytes);
     Unit::configure(configuration);
     const size_t o_stride = s.o_stride * sizeof(float);
-    InterleavedValues values[2][kAttentionBlock / kStepElements];
+    std::array<StepValues, 2> values;
     const auto fill = [&](size_t column) {
         for (size_t step = 0; step < count; step += kStepElements) {
             values[column / kStepElements % 2][step / kStepElements].fill(

@@ -109,9 +109,6 @@ void load_values(const InterleavedValues& values) {
     Unit::template load<7>(values.pairs[0] + 32, sizeof values.pairs[0]);
 }
 
-// 32 columns of a block's whole steps.
-using StepValues = std::array<InterleavedValues, kAttentionBlock / kStepElements>;
-
 // o += p · values of 32 columns and whole steps, for one or two that match: four sums under way
 // hide how long a product takes, and values are loaded once for both.
 template <typename Unit, size_t kRows>
