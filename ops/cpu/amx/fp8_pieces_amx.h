@@ -129,7 +129,7 @@ class Fp8PieceProduct {
                      .num_panels = 1,
                      .out = products_->bytes(),
                      .goes_on = false,
-                     .fetch_ahead = 0});
+                     .is_from_memory = false});
                 begin_addition(panel, row, rows.num_rows, k);
                 addition_.finish();
             }

@@ -30,7 +30,7 @@ void amx_int8_tile(const Int8TileArguments& a) {
          .num_panels = 1,
          .out = reinterpret_cast<std::byte*>(a.out),
          .goes_on = false,
-         .fetch_ahead = a.fetch_ahead.bytes});
+         .is_from_memory = a.fetch_ahead.bytes > 0});
     for (size_t r = 0; r < a.num_rows; ++r) {
         const uint32_t surplus = 128u * static_cast<uint32_t>(a.row_sum[r]);
         int32_t* sums = a.out + r * kPanelColumns;

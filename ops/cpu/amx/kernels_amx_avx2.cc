@@ -21,11 +21,14 @@ struct EightLanes {
     static constexpr size_t kWidth = 8;
     // Of two registers each: eight chains, four weights and two values of x.
     static constexpr size_t kRows = 2;
+    static constexpr size_t kPanelsInTurn = 1;
 
     static Floats zero() { return _mm256_setzero_ps(); }
     static Floats load(const float* from) { return _mm256_loadu_ps(from); }
     static void store(float* to, Floats x) { _mm256_storeu_ps(to, x); }
     static Floats broadcast(float value) { return _mm256_set1_ps(value); }
+    static Floats broadcast_even(const Bf16* pair) { return broadcast(to_float(pair[0])); }
+    static Floats broadcast_odd(const Bf16* pair) { return broadcast(to_float(pair[1])); }
     static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
     static Floats fused(Floats a, Floats b, Floats sum) { return _mm256_fmadd_ps(a, b, sum); }
     static Floats widen(const Bf16* values) {

@@ -5,6 +5,9 @@
 
 #include <immintrin.h>
 
+#include <cstdint>
+#include <cstring>
+
 #include "ops/cpu/amx/denormals_avx.h"
 #include "ops/cpu/attend_pairs.h"
 #include "ops/cpu/avx512/words_avx512.h"
@@ -19,13 +22,21 @@ struct SixteenLanes {
     using Floats = __m512;
     using DenormalsAreZero = VectorDenormalsAreZero;
     static constexpr size_t kWidth = 16;
-    // Of two registers each: 16 chains, four weights and two values of x.
+    // Of two registers each: 16 chains, four weights and two values of x. With two panels in turn,
+    // three rows and more leave the registers, and are as fast as memory all the same.
     static constexpr size_t kRows = 4;
+    static constexpr size_t kPanelsInTurn = 2;
 
     static Floats zero() { return _mm512_setzero_ps(); }
     static Floats load(const float* from) { return _mm512_loadu_ps(from); }
     static void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
     static Floats broadcast(float value) { return _mm512_set1_ps(value); }
+    static Floats broadcast_even(const Bf16* pair) {
+        return _mm512_castsi512_ps(_mm512_slli_epi32(broadcast_pair(pair), 16));
+    }
+    static Floats broadcast_odd(const Bf16* pair) {
+        return _mm512_castsi512_ps(_mm512_and_si512(broadcast_pair(pair), high_halves()));
+    }
     static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
     static Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
     static Floats widen(const Bf16* values) {
@@ -36,8 +47,15 @@ struct SixteenLanes {
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(pairs), 16));
     }
     static Floats odd(const uint16_t* pairs) {
-        const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-        return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pairs), high));
+        return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(pairs), high_halves()));
+    }
+
+  private:
+    static __m512i high_halves() { return _mm512_set1_epi32(static_cast<int>(0xffff0000u)); }
+    static __m512i broadcast_pair(const Bf16* pair) {
+        int32_t bits;
+        std::memcpy(&bits, pair, sizeof bits);
+        return _mm512_set1_epi32(bits);
     }
 };
 

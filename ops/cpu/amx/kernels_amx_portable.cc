@@ -41,6 +41,7 @@ inline float flushed_fma(float a, float b, float sum) {
 struct PlainLanes {
     static constexpr size_t kWidth = 8;
     static constexpr size_t kRows = 2;
+    static constexpr size_t kPanelsInTurn = 1;
     using Floats = std::array<float, kWidth>;
     struct DenormalsAreZero {
         DenormalsAreZero() {}
@@ -54,6 +55,8 @@ struct PlainLanes {
     static Floats broadcast(float value) {
         return each([&](size_t) { return value; });
     }
+    static Floats broadcast_even(const Bf16* pair) { return broadcast(to_float(pair[0])); }
+    static Floats broadcast_odd(const Bf16* pair) { return broadcast(to_float(pair[1])); }
     static Floats add(const Floats& a, const Floats& b) {
         return each([&](size_t i) {
             return without_denormal(without_denormal(a[i]) + without_denormal(b[i]));

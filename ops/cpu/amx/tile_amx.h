@@ -29,7 +29,7 @@ void amx_tile(const TileArguments& a) {
          .num_panels = a.num_panels,
          .out = reinterpret_cast<std::byte*>(a.out),
          .goes_on = a.goes_on,
-         .fetch_ahead = a.fetch_ahead.bytes});
+         .is_from_memory = a.fetch_ahead.bytes > 0});
 }
 
 }  // namespace

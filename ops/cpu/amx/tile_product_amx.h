@@ -24,45 +24,62 @@ struct TileProduct {
     size_t num_panels;
     std::byte* out;  // [num_rows][num_panels · 32] sums of 4 bytes
     bool goes_on;
-    // How far ahead of its use a panel is fetched to the second-level cache, in bytes; 0: it is in
-    // a cache.
-    size_t fetch_ahead;
+    bool is_from_memory;
 };
 
-// A quarter of a step's lines at every call.
-class AheadFetch {
+// Fetches a panel to the second-level cache, a quarter of a step's lines at every call, from
+// several pages in turn: to the processor they are as many streams, and it fetches along each of
+// them itself. Two threads on two cores of a Granite Rapids, parts of a plain read, line by line 8
+// KiB ahead first: 8 rows 0.91 and 0.99, 32 rows 0.83 and 0.93; two pages 0.96, eight as four.
+class PagesAhead {
   public:
-    AheadFetch(const std::byte* step, size_t ahead) : at_(step + ahead), is_wanted_(ahead > 0) {}
+    explicit PagesAhead(const std::byte* panel) : at_(panel + kPages * kPageBytes) {}
 
     [[gnu::always_inline]] void operator()() {
-        if (!is_wanted_) return;
-        for (size_t i = 0; i < kStepBytes / 4; i += kCacheLine) {
-            __builtin_prefetch(at_ + i, 0, 2);
+        constexpr size_t kLinesOfPage = kStepBytes / 4 / kCacheLine / kPages;
+        for (size_t line = 0; line < kLinesOfPage; ++line, at_ += kCacheLine) {
+            for (size_t page = 0; page < kPages; ++page) {
+                __builtin_prefetch(at_ + page * kPageBytes, 0, 2);
+            }
         }
-        at_ += kStepBytes / 4;
+        page_bytes_ += kLinesOfPage * kCacheLine;
+        if (page_bytes_ < kPageBytes) return;
+        page_bytes_ = 0;
+        at_ += (kPages - 1) * kPageBytes;
     }
 
   private:
+    static constexpr size_t kPageBytes = 4096;
+    static constexpr size_t kPages = 4;
+
     const std::byte* at_;
-    bool is_wanted_;
+    size_t page_bytes_ = 0;  // Of each of the pages.
 };
+
+// `whole` bytes of the rows and of all panels. between() is called four times in each step.
+template <typename Tiles, auto kAdd, typename Between>
+void multiply_steps(const TileProduct& p, size_t whole, const Between& between) {
+    const size_t stride = p.num_panels * kPanelColumns * 4;
+    Tiles::configure(p.rows.num_rows);
+    for (size_t panel = 0; panel < p.num_panels; ++panel) {
+        std::byte* sums = p.out + panel * kPanelColumns * 4;
+        Tiles::begin(p.goes_on, sums, stride);
+        const std::byte* step = p.panel + panel * p.panel_bytes;
+        for (size_t at = 0; at < whole; at += kTileRowBytes, step += kStepBytes) {
+            Tiles::template add<kAdd>(p.rows.from(at), step, between);
+        }
+        Tiles::store(sums, stride);
+    }
+}
 
 template <typename Tiles, auto kAdd>
 void multiply_panels(const TileProduct& p) {
     const size_t whole = p.row_bytes / kTileRowBytes * kTileRowBytes;
-    const size_t stride = p.num_panels * kPanelColumns * 4;
-    const auto sums = [&](size_t panel) { return p.out + panel * kPanelColumns * 4; };
-    if (whole > 0 || p.row_bytes == 0) {
-        Tiles::configure(p.rows.num_rows);
-        for (size_t panel = 0; panel < p.num_panels; ++panel) {
-            Tiles::begin(p.goes_on, sums(panel), stride);
-            const std::byte* step = p.panel + panel * p.panel_bytes;
-            AheadFetch fetch(step, p.fetch_ahead);
-            for (size_t at = 0; at < whole; at += kTileRowBytes, step += kStepBytes) {
-                Tiles::template add<kAdd>(p.rows.from(at), step, [&] { fetch(); });
-            }
-            Tiles::store(sums(panel), stride);
-        }
+    if (p.is_from_memory && whole > 0) {
+        PagesAhead fetch(p.panel);
+        multiply_steps<Tiles, kAdd>(p, whole, [&] { fetch(); });
+    } else if (whole > 0 || p.row_bytes == 0) {
+        multiply_steps<Tiles, kAdd>(p, whole, [] {});
     }
     if (whole == p.row_bytes) return;
     for (size_t panel = 0; panel < p.num_panels; ++panel) {
@@ -71,8 +88,8 @@ void multiply_panels(const TileProduct& p) {
             p.row_bytes - whole,
             p.panel + panel * p.panel_bytes + whole / kTileRowBytes * kStepBytes,
             p.goes_on || whole > 0,
-            sums(panel),
-            stride);
+            p.out + panel * kPanelColumns * 4,
+            p.num_panels * kPanelColumns * 4);
     }
 }
 
