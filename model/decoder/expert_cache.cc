@@ -125,7 +125,6 @@ Result<> ExpertCache::verify(const SealedFile& file,
         // Only what this worker holds is verified: reading the others' experts would cost every
         // worker the whole file.
         for (const size_t block : blocks(experts[task])) {
-            file.will_need(block);
             const Result<> verified = file.verify(block);
             if (!verified.ok()) problem.set(verified.error());
         }

@@ -8,23 +8,13 @@
 #include "proto/failure.h"
 
 namespace afd::model {
-namespace {
-
-// Asked for beyond the expert that is checked: a disk is fast only with much to do at once.
-constexpr uint64_t kAheadBytes = uint64_t{128} << 20;
-
-}  // namespace
-
 void MappedExperts::add(SealedFile file, std::span<const Place> places) {
     for (const Place& place : places) {
         AFD_ASSERT(place.key < entry_of_key_.size() && entry_of_key_[place.key] == kNobody,
                    "key %zu of %zu",
                    place.key,
                    entry_of_key_.size());
-        Entry entry{.file = files_.size(),
-                    .blocks = place.blocks,
-                    .first_byte = num_bytes_,
-                    .num_bytes = 0};
+        Entry entry{.file = files_.size(), .blocks = place.blocks, .num_bytes = 0};
         for (const size_t block : place.blocks) entry.num_bytes += file.block(block).size();
         entry_of_key_[place.key] = static_cast<uint32_t>(entries_.size());
         num_bytes_ += entry.num_bytes;
@@ -45,7 +35,6 @@ void MappedExperts::before(std::span<const ops::ExpertGroup> groups, ops::Parall
     for (const ops::ExpertGroup& group : groups) {
         const uint32_t entry = entry_of_key_[static_cast<size_t>(group.key)];
         if (group.count == 0 || entry == kNobody || is_checked(entry)) continue;
-        will_need(entry);
         pending_.push_back(entry);
     }
     parallel.run(pending_.size() * kBlocks, [this](size_t task, unsigned thread) {
@@ -60,10 +49,6 @@ void MappedExperts::before(std::span<const ops::ExpertGroup> groups, ops::Parall
 Result<bool> MappedExperts::check_next() {
     while (next_ < entries_.size() && is_checked(next_)) ++next_;
     if (next_ == entries_.size()) return false;
-    const uint64_t end = entries_[next_].first_byte + kAheadBytes;
-    for (; ahead_ < entries_.size() && entries_[ahead_].first_byte < end; ++ahead_) {
-        if (!is_checked(ahead_)) will_need(ahead_);
-    }
     for (size_t block = 0; block < kBlocks; ++block) AFD_TRY(check_block(next_, block));
     set_checked(next_);
     return true;
@@ -73,10 +58,6 @@ bool MappedExperts::is_checked(size_t entry) const {
     // Acquire: partner is the release in set_checked().
     return std::atomic_ref(const_cast<uint8_t&>(is_checked_[entry]))
                .load(std::memory_order_acquire) != 0;
-}
-
-void MappedExperts::will_need(size_t entry) const {
-    for (const size_t block : entries_[entry].blocks) files_[entries_[entry].file].will_need(block);
 }
 
 Result<> MappedExperts::check_block(size_t entry, size_t block) const {

@@ -75,12 +75,10 @@ class MappedExperts final : public ops::FirstUse {
     struct Entry {
         size_t file = 0;
         std::array<size_t, kBlocks> blocks = {};
-        uint64_t first_byte = 0;  // Of all entries, counted without gaps.
         uint64_t num_bytes = 0;
     };
 
     bool is_checked(size_t entry) const;
-    void will_need(size_t entry) const;
     Result<> check_block(size_t entry, size_t block) const;
     void set_checked(size_t entry);
 
@@ -90,7 +88,6 @@ class MappedExperts final : public ops::FirstUse {
     std::vector<uint8_t> is_checked_;  // By entry; through atomic_ref.
     std::vector<uint32_t> pending_;    // Of one call of before().
     size_t next_ = 0;                  // The other thread's.
-    size_t ahead_ = 0;                 // Likewise: first entry that it has not asked for yet.
     uint64_t num_bytes_ = 0;
     std::atomic<uint64_t> bytes_left_{0};
     std::atomic<bool> is_in_use_{false};

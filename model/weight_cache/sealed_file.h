@@ -23,11 +23,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "model/weight_cache/checksum.h"
+#include "model/weight_cache/whole_pages.h"
 #include "proto/status.h"
 
 namespace afd::model {
@@ -57,9 +59,6 @@ class SealedFile {
 
     // Read-only, at a multiple of 4096; valid while this object lives.
     std::span<const std::byte> block(size_t index) const;
-
-    // Tells the kernel to read the block from the disk, and waits for nothing.
-    void will_need(size_t index) const;
 
     // Reads all bytes of the block. Errors: kDataLoss.
     Result<> verify(size_t index) const;
@@ -101,8 +100,9 @@ class SealedFileWriter {
     // Removes the temporary file of a writer that was not sealed, if it is still this one's.
     ~SealedFileWriter();
 
-    // Writes one block; different blocks may be written from different threads.
-    // REQUIRES: the size that was announced. Errors: as create().
+    // Writes one block; different blocks may be written from different threads. What shares a page
+    // with other blocks is written with the last of them (WholePages).
+    // REQUIRES: the size that was announced; not twice. Errors: as create(), also of another block.
     Result<> write(size_t index, std::span<const std::byte> bytes);
 
     // Writes the header, flushes and renames. REQUIRES: every block was written. Errors: as
@@ -124,6 +124,7 @@ class SealedFileWriter {
     std::vector<uint64_t> sizes_;
     std::vector<uint64_t> checksums_;
     uint64_t file_bytes_ = 0;
+    std::unique_ptr<WholePages> pages_;
 };
 
 }  // namespace afd::model
