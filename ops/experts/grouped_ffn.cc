@@ -120,9 +120,7 @@ void run_plan(std::span<const Work> work,
               PackedLinear PackedExpert::*matrix,
               Parallel& parallel,
               const Body& body) {
-    const TaskCuts cuts(total.num_panels, total.panels_per_task, parallel.num_threads());
-    run_where_it_pays(parallel, cuts.num_tasks(), total.num_products, [&](size_t task, unsigned) {
-        auto [first, last] = cuts.range(task);
+    const auto run = [&](size_t first, size_t last) {
         auto item =
             std::upper_bound(work.begin(), work.end(), first, [](size_t panel, const Work& group) {
                 return panel < group.first_panel;
@@ -134,7 +132,9 @@ void run_plan(std::span<const Work> work,
             body(*item, first - item->first_panel, end - item->first_panel);
             first = end;
         }
-    });
+    };
+    if (total.num_products < 2 * kTaskProducts) return run(0, total.num_panels);
+    run_shares(parallel, total.num_panels, total.panels_per_task, run);
 }
 
 // Rows and where a group begins in them. Prepared rows have no gaps; those of the request may.

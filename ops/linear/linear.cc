@@ -48,15 +48,12 @@ void linear_pair(const LinearInput& x,
     for (const LinearOutput& output : {first, second}) {
         check_shapes(x, *output.weight, output.y, output.weight->num_outputs());
     }
-    // The panels of both matrices in one line, cut into tasks together: a thread that is through
-    // with the first goes on into the second without a barrier.
+    // The panels of both matrices in one line, shared out together: a thread that is through with
+    // the first goes on into the second without a barrier.
     const size_t num_first = first.weight->num_panels();
     const size_t num_panels = num_first + second.weight->num_panels();
-    const TaskCuts cuts(num_panels,
-                        panels_per_task(x.rows.num_rows, first.weight->depth()),
-                        parallel.num_threads());
-    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
-        const auto [begin, end] = cuts.range(task);
+    const size_t smallest = panels_per_task(x.rows.num_rows, first.weight->depth());
+    run_shares(parallel, num_panels, smallest, [&](size_t begin, size_t end) {
         linear_panels(
             x, *first.weight, std::min(begin, num_first), std::min(end, num_first), first.y);
         linear_panels(x,

@@ -12,7 +12,7 @@
 #include "ops/linear/panel_tasks.h"
 #include "ops/linear/piece_passes.h"
 #include "ops/linear/tile_products.h"
-#include "ops/tensor/task_cuts.h"
+#include "ops/tensor/item_shares.h"
 #include "proto/check.h"
 
 namespace afd::ops {
@@ -71,14 +71,11 @@ void for_each_panel_row(const LinearInput& x,
                         const PackedLinear& weight,
                         Parallel& parallel,
                         const Finish& finish) {
-    const size_t num_panels = weight.num_panels();
-    const size_t smallest = panels_per_task(x.rows.num_rows, weight.depth());
-    if (num_panels < 2 * smallest) return for_each_panel_row(x, weight, 0, num_panels, finish);
-    const TaskCuts cuts(num_panels, smallest, parallel.num_threads());
-    parallel.run(cuts.num_tasks(), [&](size_t task, unsigned) {
-        const auto [first, last] = cuts.range(task);
-        for_each_panel_row(x, weight, first, last, finish);
-    });
+    run_shares(
+        parallel,
+        weight.num_panels(),
+        panels_per_task(x.rows.num_rows, weight.depth()),
+        [&](size_t first, size_t last) { for_each_panel_row(x, weight, first, last, finish); });
 }
 
 }  // namespace afd::ops

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "ops/tensor/item_shares.h"
+
 namespace afd::threads {
 namespace {
 
@@ -52,6 +54,26 @@ TEST(ThreadPool, NeverGivesOneThreadIndexToTwoTasksAtOnce) {
             busy[thread] = 1;
             busy[thread] = 0;
         });
+    }
+}
+
+// Goal: threads that share items out (ops/tensor/item_shares.h) do each of them once, and what they
+// wrote is visible after the run. Method: many runs, also with more threads than cores, so that
+// shares are taken over. Oracle: plain cells, as above.
+TEST(ThreadPool, SharesItemsOutOnce) {
+    for (const unsigned num_threads : {2U, 4U}) {
+        ThreadPool pool(num_threads, 50, true, {});
+        std::vector<uint32_t> cells(301, 0);
+        for (uint32_t round = 1; round <= 2000; ++round) {
+            const size_t num_items = 1 + round % cells.size();
+            ops::run_shares(pool, num_items, 1 + round % 5, [&](size_t first, size_t last) {
+                for (size_t item = first; item < last; ++item) cells[item] += round;
+            });
+            for (size_t item = 0; item < cells.size(); ++item) {
+                ASSERT_EQ(std::exchange(cells[item], 0), item < num_items ? round : 0U)
+                    << "round " << round << ", item " << item;
+            }
+        }
     }
 }
 
