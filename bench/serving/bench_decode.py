@@ -5,10 +5,11 @@
     bench_decode.py --model DIR [--model DIR ...] [--bin build/release/bin]
                     [--topology colocated,1A1F] [--micro-batches 1,2] [--streams 1,8,16,32]
 
-For each model, topology and M: starts afdd on all cores of the machine, sends as many requests at
-once as there are streams (128 random tokens each, sampled, no stop token), and counts the tokens
-between the moment when all of them generate and the first one's end. Then prompts of 512 tokens,
-one at a time, with M that of the row and one micro-batch as long as the prompt.
+For each model, topology and M: starts afdd on all cores of the machine, waits until its workers
+have read and checked all experts, sends as many requests at once as there are streams (128 random
+tokens each, sampled, no stop token), and counts the tokens between the moment when all of them
+generate and the first one's end. Then prompts of 512 tokens, one at a time, with M that of the row
+and one micro-batch as long as the prompt.
 
 The bound of a decode row: the bytes that a step must read (all weights but the embedding and the
 experts, the experts that the rows of the step chose, counted by the worker, and the cache rows),
@@ -103,27 +104,38 @@ class Daemon:
             [self.bin / "afdd", "--instance", self.instance, "--model", model, "--log-level",
              "warn", *flags, *arguments.flag], env=self.environment)
         deadline = time.monotonic() + START_SECONDS
-        while self.state() != "ready":
+        while self.status().get("state") != "ready":
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise SystemExit("afdd did not become ready")
             time.sleep(0.05)
         name, = pathlib.Path("/dev/shm").glob(f"afd-{self.instance}-*-attn0-metrics")
         with open(name, "rb") as file:
             self.metrics = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self.read_all_weights()
 
-    def state(self) -> str:
+    def read_all_weights(self) -> None:
+        """Workers read and check mapped experts beside the first requests, which slows these."""
+        self.load(1, 1, PROMPT_TOKENS, 2).wait()
+        deadline = time.monotonic() + START_SECONDS
+        while any(worker["weight_bytes_left"] > 0 for worker in self.status()["workers"]):
+            if time.monotonic() > deadline:
+                raise SystemExit("the workers did not read all weights")
+            time.sleep(0.05)
+
+    def status(self) -> dict:
+        """Without a state if afdd does not answer yet."""
         done = subprocess.run(
             [self.bin / "afdctl", "--json", "--instance", self.instance, "status"],
             env=self.environment, capture_output=True, text=True, check=False)
-        return json.loads(done.stdout)["state"] if done.returncode == 0 else ""
+        return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def counters(self) -> tuple[int, ...]:
         return struct.unpack_from("<12Q", self.metrics)
 
     def load(self, streams: int, requests: int, prompt_tokens: int,
              max_tokens: int) -> subprocess.Popen:
-        draw = random.Random(streams * 1000 + prompt_tokens)
-        self.results = self.runtime / f"results{streams}-{prompt_tokens}"
+        draw = random.Random(f"{streams} {prompt_tokens} {max_tokens}")
+        self.results = self.runtime / f"results{streams}-{prompt_tokens}-{max_tokens}"
         prompts = self.runtime / "prompts.txt"
         # One token of each prompt is the begin token that afdd adds. afd-load draws from the lines:
         # so many that two requests hardly ever get the same.
