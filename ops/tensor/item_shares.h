@@ -79,6 +79,7 @@ class ItemShares {
             const size_t cut = is_first ? left.first + count : left.last - count;
             const ItemRange before{left.first, cut};
             const ItemRange behind{cut, left.last};
+            // Relaxed, as above.
             if (share.left.compare_exchange_weak(
                     word, pack(is_first ? behind : before), std::memory_order_relaxed)) {
                 return is_first ? before : behind;
@@ -91,6 +92,7 @@ class ItemShares {
         Share* most = nullptr;
         size_t most_left = 0;
         for (size_t i = 0; i < num_shares_; ++i) {
+            // Relaxed: only a hint; take() looks again.
             const ItemRange left = unpack(shares_[i].left.load(std::memory_order_relaxed));
             if (left.last - left.first <= most_left) continue;
             most_left = left.last - left.first;
