@@ -4,7 +4,11 @@
 // Products of few rows with int4 and mxfp4 weights for classes that multiply and add fp32 values: a
 // word is a column's next eight weights, which become floats in registers and meet the rows there.
 // The bits are those of unpack_int4, unpack_mxfp4 and tile. Unpacked to a panel first, one row had
-// half of this speed. Included by ops/cpu/avx2/kernels_avx2.cc and kernels_avx512.cc only.
+// half of this speed. Included by ops/cpu/avx2/kernels_avx2.cc, kernels_avx512.cc and
+// ops/cpu/amx/kernels_amx_avx512.cc only.
+//
+// SumOrder: kOneChain, of the elements in order; kSteps, as class amx adds (ops/cpu/pair_chains.h):
+// for each 32 elements, a chain of the even and one of the odd ones.
 //
 // Lanes is that of ops/cpu/fp8_fma.h and ops/cpu/unpack_words.h, with besides:
 //   kNibbleRows               rows beyond which unpacking once for all is as fast
@@ -30,8 +34,10 @@ constexpr size_t kWordNibbles = 8;
 constexpr size_t kNibbleDepth = 256;
 static_assert(kNibbleDepth % 64 == 0, "pieces end where groups do");
 
+enum class SumOrder { kOneChain, kSteps };
+
 // The sums of kRows rows and kUnits registers of columns.
-template <typename Lanes, size_t kRows, size_t kUnits>
+template <typename Lanes, size_t kRows, size_t kUnits, SumOrder kOrder = SumOrder::kOneChain>
 class NibbleSums {
   public:
     using Floats = typename Lanes::Floats;
@@ -42,11 +48,12 @@ class NibbleSums {
         for_each([&](size_t r, size_t c, Floats & sum) __attribute__((always_inline)) {
             sum =
                 goes_on ? Lanes::load(out + r * kPanelColumns + c * Lanes::kWidth) : Lanes::zero();
+            if constexpr (kOrder == SumOrder::kSteps) even_[r][c] = odd_[r][c] = Lanes::zero();
         });
     }
 
     // `count` elements of a group, whose first word, scale and zero point of these columns are
-    // there; x: rows kNibbleDepth apart.
+    // there; x: rows kNibbleDepth apart. With kSteps, an odd number has a zero behind it in x.
     template <Nibble kNibble, Products kProducts>
     [[gnu::always_inline]] void add(const std::byte* words,
                                     const float* scales,
@@ -59,13 +66,19 @@ class NibbleSums {
             __builtin_prefetch(words + ahead, 0, 3);
             __builtin_prefetch(words + ahead + 64, 0, 3);
             add_words<kNibble, kProducts, kWordNibbles>(words, scales, zeros, x + k);
+            if ((k + kWordNibbles) % kStepNibbles == 0) end_step();
         }
-        if (k == count) return;
-        // A function of its own would take the sums by reference, and all words would store them.
-        with_rows<kWordNibbles - 1>(
-            count - k, [&]<size_t kLeft>() __attribute__((always_inline)) {
-                add_words<kNibble, kProducts, kLeft>(words, scales, zeros, x + k);
-            });
+        if (k < count) {
+            // A function of its own would take the sums by reference, and all words would store
+            // them.
+            with_rows<kWordNibbles - 1>(
+                count - k, [&]<size_t kLeft>() __attribute__((always_inline)) {
+                    constexpr size_t kCount =
+                        kOrder == SumOrder::kSteps ? (kLeft + 1) / 2 * 2 : kLeft;
+                    add_words<kNibble, kProducts, kCount>(words, scales, zeros, x + k);
+                });
+        }
+        if (count % kStepNibbles != 0) end_step();
     }
 
     [[gnu::always_inline]] void store(float* out) {
@@ -75,6 +88,17 @@ class NibbleSums {
     }
 
   private:
+    static constexpr size_t kStepNibbles = 32;
+
+    [[gnu::always_inline]] void end_step() {
+        if constexpr (kOrder == SumOrder::kSteps) {
+            for_each([&](size_t r, size_t c, Floats & sum) __attribute__((always_inline)) {
+                sum = Lanes::add(sum, Lanes::add(even_[r][c], odd_[r][c]));
+                even_[r][c] = odd_[r][c] = Lanes::zero();
+            });
+        }
+    }
+
     template <typename Body>
     [[gnu::always_inline]] void for_each(const Body& body) {
         unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
@@ -115,12 +139,24 @@ class NibbleSums {
             const Floats weight =
                 kProducts == Products::kRounded ? Lanes::high_half(bits) : Lanes::floats(bits);
             unrolled<kRows>([&](size_t r) __attribute__((always_inline)) {
-                sums_[r][c] = Lanes::fused(values[r], weight, sums_[r][c]);
+                Floats& chain = chain_of<kElement>(r, c);
+                chain = Lanes::fused(values[r], weight, chain);
             });
         });
     }
 
+    template <size_t kElement>
+    [[gnu::always_inline]] Floats& chain_of(size_t r, size_t c) {
+        if constexpr (kOrder == SumOrder::kOneChain) {
+            return sums_[r][c];
+        } else {
+            return kElement % 2 == 0 ? even_[r][c] : odd_[r][c];
+        }
+    }
+
     Floats sums_[kRows][kUnits];
+    Floats even_[kRows][kUnits];  // With kSteps, and
+    Floats odd_[kRows][kUnits];   // likewise.
 };
 
 // kRows rows and kUnits registers of columns from `column` on, over a piece of depth that begins

@@ -5,6 +5,7 @@
 // a tile of B is every second one. Compiled like kernels_avx512_bf16.cc.
 
 #include "ops/cpu/amx/attention_kernels_amx.h"
+#include "ops/cpu/amx/few_int4_rows_amx.h"
 #include "ops/cpu/amx/product_kernels_amx.h"
 #include "ops/cpu/amx/tile_unit_amx.h"
 #include "ops/cpu/kernels.h"
@@ -23,6 +24,13 @@ void bf16_tile(const TileArguments& a) {
     amx_tile<AmxTileUnit>(a);
 }
 
+void int4_tile(const Int4TileArguments& a) {
+    const bool is_from_memory = a.fetch_ahead.bytes > 0;
+    const bool are_few = is_from_memory && a.num_rows <= few_int4_rows(a.groups);
+    if (are_few && amx_few_int4_rows(a)) return;
+    amx_int4_tile<AmxTileUnit, avx512_bf16_kernels>(a);
+}
+
 }  // namespace
 
 const Kernels& amx_kernels() {
@@ -30,6 +38,7 @@ const Kernels& amx_kernels() {
         Kernels table = avx512_bf16_kernels();
         set_product_kernels<AmxTileUnit, avx512_bf16_kernels>(table);
         table.tile = bf16_tile;
+        table.int4_tile = int4_tile;
         set_attention_kernels<AmxTileUnit>(table);
         return table;
     }();

@@ -41,6 +41,7 @@ struct SixteenWords {
     static Floats load(const float* from) { return _mm512_loadu_ps(from); }
     static void store(float* to, Floats x) { _mm512_storeu_ps(to, x); }
     static Floats broadcast(float value) { return _mm512_set1_ps(value); }
+    static Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
     static Floats fused(Floats a, Floats b, Floats sum) { return _mm512_fmadd_ps(a, b, sum); }
     static Words load_words(const std::byte* from) { return _mm512_loadu_si512(from); }
     static Words broadcast_word(uint32_t word) { return _mm512_set1_epi32(static_cast<int>(word)); }
