@@ -115,8 +115,8 @@ void ThreadPool::run(size_t num_tasks, Body body) {
     // Pairs with the release in work(): every task's writes are visible from here on.
     for (int looks = 1; completed_.load(std::memory_order_acquire) < count; ++looks) {
         // A helper that holds the last task may have lost its core to us. There is no sleep here:
-        // tasks get smaller towards the end of a run (ops/tensor/task_cuts.h), so that what is left
-        // of it should be shorter than a wake-up.
+        // what threads take gets smaller towards the end of a run (ops/tensor/item_shares.h and
+        // task_cuts.h), so that what is left of it should be shorter than a wake-up.
         const bool gives_way = yields_ ? looks > kLooksPerClock : looks % kLooksPerYield == 0;
         gives_way ? static_cast<void>(sched_yield()) : cpu_relax();
     }

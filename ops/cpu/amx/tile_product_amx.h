@@ -4,8 +4,7 @@
 // Products of up to 32 rows and some panels that may come from memory, with tiles, of any element.
 // Compiled into ops/cpu/amx/kernels_amx.cc and tests only.
 //
-// One panel after another: two in turns are two streams of memory, and what is fetched ahead in one
-// of them is not where the next one begins. Lines are asked for between the loads of tiles.
+// One panel after another; lines are asked for between the loads of tiles.
 
 #include <cstddef>
 
@@ -56,6 +55,11 @@ class PagesAhead {
     size_t page_bytes_ = 0;  // Of each of the pages.
 };
 
+// Fetches of the next panel behind the last step: memory goes on while sums are finished. The
+// medium checkpoint in int8 decodes 16 and 32 streams 1.06 to 1.10 times as fast with so many; with
+// 16 of them as fast as with none.
+constexpr size_t kFetchesBehind = 6;
+
 // `whole` bytes of the rows and of all panels. between() is called four times in each step.
 template <typename Tiles, auto kAdd, typename Between>
 void multiply_steps(const TileProduct& p, size_t whole, const Between& between) {
@@ -78,6 +82,7 @@ void multiply_panels(const TileProduct& p) {
     if (p.is_from_memory && whole > 0) {
         PagesAhead fetch(p.panel);
         multiply_steps<Tiles, kAdd>(p, whole, [&] { fetch(); });
+        for (size_t i = 0; i < kFetchesBehind; ++i) fetch();
     } else if (whole > 0 || p.row_bytes == 0) {
         multiply_steps<Tiles, kAdd>(p, whole, [] {});
     }
