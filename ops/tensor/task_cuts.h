@@ -4,8 +4,8 @@
 // TaskCuts: items that lie in a row, cut into tasks for several threads. The first tasks are large,
 // because a stream of memory that begins anew waits for memory first; the last ones are small, so
 // that the threads end together, also where one of them is slower. Each round of a task a thread
-// takes half of what is left ("factoring": Hummel, Schonberg, Flynn, CACM 35(8), 1992). For what has
-// to be cut before it runs; panels of weights are shared out by ops/tensor/item_shares.h.
+// takes half of what is left ("factoring": Hummel, Schonberg, Flynn, CACM 35(8), 1992). For what
+// has to be cut before it runs; panels of weights are shared out by ops/tensor/item_shares.h.
 
 #include <algorithm>
 #include <cstddef>
