@@ -5,7 +5,7 @@
 // word is a column's next eight weights, which become floats in registers and meet the rows there.
 // The bits are those of unpack_int4, unpack_mxfp4 and tile. Unpacked to a panel first, one row had
 // half of this speed. Included by ops/cpu/avx2/kernels_avx2.cc, kernels_avx512.cc and
-// ops/cpu/amx/kernels_amx.cc only.
+// ops/cpu/amx/few_int4_rows_amx.h only.
 //
 // SumOrder: kOneChain, of the elements in order; kSteps, as class amx adds (ops/cpu/pair_chains.h):
 // for each 32 elements, a chain of the even and one of the odd ones.

@@ -3,7 +3,7 @@
 
 // Products of few rows with int4 and mxfp4 panels from memory in class amx, with the vector unit: a
 // weight becomes a float in its register and meets the rows there, instead of a bf16 value that a
-// tile loads. Included by ops/cpu/amx/kernels_amx.cc only.
+// tile loads. Included by ops/cpu/amx/few_rows_amx.h only.
 //
 // What the class takes for zero, denormals, is so for the products with scales as well here, which
 // have to be exact or rounded as they are. So a panel with a scale that is denormal, or too large
