@@ -18,7 +18,8 @@ void set_parameters(const model::ParameterTypes& types, handover::AnswerForm& fo
     for (const auto& [name, parameters] : types.kinds()) {
         handover::FunctionParameters& function = *form.add_functions();
         function.set_name(name);
-        for (const auto& [parameter, kinds] : parameters) {
+        function.set_other_kinds(parameters.others);
+        for (const auto& [parameter, kinds] : parameters.listed) {
             handover::ParameterKinds& added = *function.add_parameters();
             added.set_name(parameter);
             added.set_kinds(kinds);
@@ -29,9 +30,11 @@ void set_parameters(const model::ParameterTypes& types, handover::AnswerForm& fo
 std::shared_ptr<const model::ParameterTypes> types_of(const handover::AnswerForm& form) {
     model::ParameterTypes::Kinds kinds;
     for (const handover::FunctionParameters& function : form.functions()) {
-        model::ParameterTypes::KindsByParameter& of_function = kinds[function.name()];
+        model::ParameterTypes::FunctionKinds& of_function = kinds[function.name()];
+        // An earlier program has not looked at them.
+        if (function.other_kinds() != 0) of_function.others = function.other_kinds();
         for (const handover::ParameterKinds& parameter : function.parameters()) {
-            of_function[parameter.name()] = parameter.kinds();
+            of_function.listed[parameter.name()] = parameter.kinds();
         }
     }
     return std::make_shared<const model::ParameterTypes>(std::move(kinds));

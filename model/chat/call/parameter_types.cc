@@ -13,11 +13,13 @@ namespace afd::model {
 namespace {
 
 using SchemaJson = nlohmann::ordered_json;
+using FunctionKinds = ParameterTypes::FunctionKinds;
 
 // References within each other; a schema may refer to itself.
 constexpr int kSchemaDepthMax = 16;
-// Members, values and bytes of references looked at for all parameters of a request: alternatives
-// that refer to each other would multiply. Of what is beyond them nothing is said.
+// Members, values and bytes of references and of names of parameters looked at for all parameters
+// of a request: alternatives that refer to each other would multiply. Of what is beyond them
+// nothing is said.
 constexpr size_t kLooksMax = 1'000'000;
 
 const SchemaJson* member_of(const SchemaJson& json, std::string_view key) {
@@ -61,11 +63,106 @@ const SchemaJson* referred(const SchemaJson& root, const SchemaJson& reference) 
 // would, or nothing is said, it may be any.
 class KindsReader {
   public:
-    uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root) {
-        return kinds_of(schema, root, kSchemaDepthMax);
+    FunctionKinds parameters_of(const SchemaJson& root) {
+        return parameters_of(root, root, kSchemaDepthMax);
     }
 
   private:
+    // Of the parameters that an object of `schema` has as members.
+    FunctionKinds parameters_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        if (!looks_.take(1 + schema.size()) || depth == 0) return {};
+        FunctionKinds kinds = listed_in(schema, root);
+        if (const SchemaJson* found = find_referred(schema, root)) {
+            require(parameters_of(*found, root, depth - 1), kinds);
+        }
+        for (const char* key : {"anyOf", "oneOf"}) {
+            require(parameters_of_alternatives(schema, key, root, depth - 1), kinds);
+        }
+        if (const SchemaJson* parts = list_of(schema, "allOf")) {
+            for (const SchemaJson& one : *parts) {
+                require(parameters_of(one, root, depth - 1), kinds);
+            }
+        }
+        return kinds;
+    }
+
+    FunctionKinds listed_in(const SchemaJson& schema, const SchemaJson& root) {
+        FunctionKinds kinds;
+        const SchemaJson* properties = member_of(schema, "properties");
+        if (properties != nullptr && properties->is_object()) {
+            for (const auto& [name, described] : properties->items()) {
+                kinds.listed[name] = looks_.take(name.size())
+                                         ? kinds_of(described, root, kSchemaDepthMax)
+                                         : uint32_t{ParameterTypes::kAny};
+            }
+        }
+        // No others at all: a model that writes one has made it up, and it may be any.
+        const SchemaJson* others = member_of(schema, "additionalProperties");
+        if (others != nullptr) kinds.others = kinds_of(*others, root, kSchemaDepthMax);
+        return kinds;
+    }
+
+    FunctionKinds parameters_of_alternatives(const SchemaJson& schema,
+                                             std::string_view key,
+                                             const SchemaJson& root,
+                                             int depth) {
+        const SchemaJson* alternatives = list_of(schema, key);
+        if (alternatives == nullptr) return {};
+        FunctionKinds kinds = parameters_of(alternatives->front(), root, depth);
+        for (size_t i = 1; i < alternatives->size(); ++i) {
+            allow(parameters_of((*alternatives)[i], root, depth), kinds);
+        }
+        return kinds;
+    }
+
+    // Leaves in `kinds` what is in `more`, too.
+    void require(const FunctionKinds& more, FunctionKinds& kinds) {
+        if (!take_names(more, kinds)) return;
+        if (more.others != ParameterTypes::kAny) {
+            for (auto& [name, of_one] : kinds.listed) {
+                if (!more.listed.contains(name)) of_one = common(of_one, more.others);
+            }
+        }
+        for (const auto& [name, of_one] : more.listed) {
+            const auto at = kinds.listed.try_emplace(name, kinds.others).first;
+            at->second = common(at->second, of_one);
+        }
+        kinds.others = common(kinds.others, more.others);
+    }
+
+    // Adds to `kinds` what is in `more`. A parameter that only one of them lists is meant where it
+    // is listed, unless the other one says what its others are.
+    void allow(const FunctionKinds& more, FunctionKinds& kinds) {
+        if (!take_names(more, kinds)) {
+            kinds = {};
+            return;
+        }
+        if (more.others != ParameterTypes::kAny) {
+            for (auto& [name, of_one] : kinds.listed) {
+                if (!more.listed.contains(name)) of_one |= more.others;
+            }
+        }
+        const uint32_t others = kinds.others == ParameterTypes::kAny ? 0 : kinds.others;
+        for (const auto& [name, of_one] : more.listed) {
+            kinds.listed.try_emplace(name, others).first->second |= of_one;
+        }
+        kinds.others |= more.others;
+    }
+
+    // The names that are looked for to put both together.
+    bool take_names(const FunctionKinds& more, const FunctionKinds& kinds) {
+        size_t num_looks = 0;
+        for (const auto& [name, unused] : more.listed) num_looks += 1 + name.size();
+        if (more.others != ParameterTypes::kAny) {
+            for (const auto& [name, unused] : kinds.listed) num_looks += 1 + name.size();
+        }
+        return looks_.take(num_looks);
+    }
+
+    static uint32_t common(uint32_t some, uint32_t more) {
+        return (some & more) == 0 ? uint32_t{ParameterTypes::kAny} : some & more;
+    }
+
     uint32_t kinds_of(const SchemaJson& schema, const SchemaJson& root, int depth) {
         if (!looks_.take(1 + schema.size()) || depth == 0) return ParameterTypes::kAny;
         uint32_t kinds = kinds_of_type_and_values(schema);
@@ -110,12 +207,17 @@ class KindsReader {
     }
 
     uint32_t kinds_of_reference(const SchemaJson& schema, const SchemaJson& root, int depth) {
+        const SchemaJson* found = find_referred(schema, root);
+        return found ? kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+    }
+
+    // Null: there is no reference, or nothing where it leads.
+    const SchemaJson* find_referred(const SchemaJson& schema, const SchemaJson& root) {
         const SchemaJson* reference = member_of(schema, "$ref");
-        if (reference == nullptr) return ParameterTypes::kAny;
+        if (reference == nullptr) return nullptr;
         const size_t num_bytes =
             reference->is_string() ? reference->get_ref<const std::string&>().size() : 0;
-        const SchemaJson* found = looks_.take(num_bytes) ? referred(root, *reference) : nullptr;
-        return found ? kinds_of(*found, root, depth) : uint32_t{ParameterTypes::kAny};
+        return looks_.take(num_bytes) ? referred(root, *reference) : nullptr;
     }
 
     uint32_t kinds_of_alternatives(const SchemaJson& schema,
@@ -166,12 +268,9 @@ std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::
         const SchemaJson* function = json.ok() ? member_of(json.value(), "function") : nullptr;
         const SchemaJson* name = function ? member_of(*function, "name") : nullptr;
         const SchemaJson* schema = function ? member_of(*function, "parameters") : nullptr;
-        const SchemaJson* properties = schema ? member_of(*schema, "properties") : nullptr;
-        if (!name || !name->is_string() || !properties || !properties->is_object()) continue;
-        KindsByParameter& of_function = kinds[name->get<std::string>()];
-        for (const auto& [parameter, described] : properties->items()) {
-            of_function[parameter] = reader.kinds_of(described, *schema);
-        }
+        if (!name || !name->is_string() || !schema) continue;
+        FunctionKinds parameters = reader.parameters_of(*schema);
+        if (!parameters.says_nothing()) kinds[name->get<std::string>()] = std::move(parameters);
     }
     return std::make_shared<const ParameterTypes>(std::move(kinds));
 }
@@ -179,8 +278,9 @@ std::shared_ptr<const ParameterTypes> ParameterTypes::of(const std::vector<std::
 uint32_t ParameterTypes::kinds_of(std::string_view function, std::string_view parameter) const {
     const auto of_function = kinds_.find(function);
     if (of_function == kinds_.end()) return kAny;
-    const auto at = of_function->second.find(parameter);
-    return at == of_function->second.end() ? uint32_t{kAny} : at->second;
+    const auto& [listed, others] = of_function->second;
+    const auto at = listed.find(parameter);
+    return at == listed.end() ? others : at->second;
 }
 
 std::string ParameterTypes::json_of(std::string_view function,

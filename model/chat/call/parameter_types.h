@@ -28,13 +28,22 @@ class ParameterTypes {
         kArray = 32,
         kAny = 63,  // The schema does not say, or there is none.
     };
-    // Of each function, of each of its parameters, its kinds.
     using KindsByParameter = std::map<std::string, uint32_t, std::less<>>;
-    using Kinds = std::map<std::string, KindsByParameter, std::less<>>;
+    // The kinds of a function's parameters: of those that its schema lists, and of all others.
+    struct FunctionKinds {
+        KindsByParameter listed = {};
+        uint32_t others = kAny;
+
+        bool says_nothing() const { return listed.empty() && others == kAny; }
+        bool operator==(const FunctionKinds&) const = default;
+    };
+    // Of each function.
+    using Kinds = std::map<std::string, FunctionKinds, std::less<>>;
 
     ParameterTypes() = default;
     explicit ParameterTypes(Kinds kinds) : kinds_(std::move(kinds)) {}
-    // `tools`: as in a Conversation. What is no schema says nothing.
+    // `tools`: as in a Conversation. Of the `parameters` of each also what $ref, allOf, anyOf and
+    // oneOf lead to. What is no schema says nothing.
     static std::shared_ptr<const ParameterTypes> of(const std::vector<std::string>& tools);
 
     // The value of a parameter, which a model has written as `text`, as JSON: the text itself where

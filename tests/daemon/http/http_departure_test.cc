@@ -202,7 +202,8 @@ TEST(HttpForm, KeepsHowAnAnswerIsRead) {
     form.call.output = {.tools = model::ToolSyntax::kGlm,
                         .types = model::ParameterTypes::of(
                             {R"({"function":{"name":"f","parameters":{"properties":)"
-                             R"({"a":{"type":"string"},"b":{"type":["integer","null"]}}}}})"}),
+                             R"({"a":{"type":"string"},"b":{"type":["integer","null"]}},)"
+                             R"("additionalProperties":{"type":"string"}}}})"}),
                         .follows_thought = true};
     const std::string text = HttpForm(std::make_shared<AnswerForm>(form)).text();
     const auto read = HttpForm::read(text);
@@ -211,7 +212,8 @@ TEST(HttpForm, KeepsHowAnAnswerIsRead) {
     EXPECT_EQ(answer->call.output.tools, model::ToolSyntax::kGlm);
     EXPECT_TRUE(answer->call.output.follows_thought);
     EXPECT_EQ(answer->call.output.types->kinds(), form.call.output.types->kinds());
-    EXPECT_EQ(answer->call.output.types->kinds().at("f").size(), 2U);
+    EXPECT_EQ(answer->call.output.types->kinds().at("f").listed.size(), 2U);
+    EXPECT_EQ(answer->call.output.types->json_of("f", "c", "1"), "\"1\"");
 }
 
 // Goal: a client's names are handed over once, or a request of some hundred KiB would become a form
@@ -227,7 +229,7 @@ TEST(HttpForm, HasTheNameOfAFunctionOnce) {
                         .types = model::ParameterTypes::of({R"({"function":{"name":")" + name +
                                                             R"(","parameters":{"properties":{)" +
                                                             properties + "}}}}"})};
-    EXPECT_EQ(form.call.output.types->kinds().at(name).size(), 500U);
+    EXPECT_EQ(form.call.output.types->kinds().at(name).listed.size(), 500U);
     EXPECT_LT(HttpForm(std::make_shared<AnswerForm>(form)).text().size(), 2 * name.size());
 }
 

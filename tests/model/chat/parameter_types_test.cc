@@ -65,7 +65,7 @@ TEST(ParameterTypes, AmongSeveralAValueIsOfTheKindThatItLooksLike) {
 TEST(ParameterTypes, WhatASchemaSaysTogetherAValueMustBe) {
     const std::string rest = R"(,"$defs":{"Name":{"type":"string"},"Size":{"type":"integer"}})";
     const auto kinds = [&](const std::string& schema) {
-        return types_of(schema, rest)->kinds().at("f").at("a");
+        return types_of(schema, rest)->kinds().at("f").listed.at("a");
     };
     for (const char* schema :
          {R"({"allOf":[{"$ref":"#/$defs/Name"},{"description":"A name."}]})",
@@ -125,7 +125,7 @@ TEST(ParameterTypes, ReferencesLeadToDefinitions) {
         const auto kinds = [&](const std::string& name) {
             const auto types =
                 types_of("{\"$ref\":\"#/" + std::string(place) + "/" + name + "\"}", rest);
-            return types->kinds().at("f").at("a");
+            return types->kinds().at("f").listed.at("a");
         };
         EXPECT_EQ(kinds("Name"), uint32_t{ParameterTypes::kString});
         EXPECT_EQ(kinds("Loop"), uint32_t{ParameterTypes::kAny});
@@ -137,12 +137,99 @@ TEST(ParameterTypes, ReferencesLeadWhereThoseOfSchemasLead) {
     const std::string rest =
         R"(,"$defs":{"Box<str>":{"type":"string"},"a/b":{"anyOf":[{},{"type":"null"}]}})";
     const auto kinds = [&](const std::string& reference) {
-        return types_of(R"({"$ref":")" + reference + R"("})", rest)->kinds().at("f").at("a");
+        return types_of(R"({"$ref":")" + reference + R"("})", rest)->kinds().at("f").listed.at("a");
     };
     EXPECT_EQ(kinds("#/$defs/Box%3Cstr%3E"), uint32_t{ParameterTypes::kString});
     EXPECT_EQ(kinds("#/$defs/a~1b/anyOf/1"), uint32_t{ParameterTypes::kNull});
     EXPECT_EQ(kinds("/$defs/Box%3Cstr%3E"), uint32_t{ParameterTypes::kAny});
     EXPECT_EQ(kinds("#"), uint32_t{ParameterTypes::kAny});
+}
+
+// Of a tool with these parameters.
+uint32_t kinds_in(const std::string& parameters, const std::string& name) {
+    const auto types =
+        ParameterTypes::of({R"({"function":{"name":"f","parameters":)" + parameters + "}}"});
+    if (!types->kinds().contains("f")) return ParameterTypes::kAny;
+    const auto& [listed, others] = types->kinds().at("f");
+    return listed.contains(name) ? listed.at(name) : others;
+}
+
+// Goal: what a tool takes is found wherever its schema lists it. Method: a table of parameters by
+// itself, and behind what leads to it. Oracle: written by hand.
+TEST(ParameterTypes, ParametersMayBeBehindReferencesAndAlternatives) {
+    const std::string args = R"({"type":"object","properties":{"zip":{"type":"string"},)"
+                             R"("size":{"$ref":"#/definitions/Size"},"any":{}}})";
+    const std::string definitions =
+        R"("definitions":{"Args":)" + args +
+        R"(,"More":{"$ref":"#/definitions/Args"},"Size":{"type":"integer"}})";
+    for (const std::string& place :
+         {args.substr(1, args.size() - 2),
+          std::string(R"("$ref":"#/definitions/Args")"),
+          std::string(R"("$ref":"#/definitions/More")"),
+          R"("allOf":[)" + args + "]",
+          R"("anyOf":[)" + args + "]",
+          R"("oneOf":[)" + args + R"(,{"type":"null"}])",
+          std::string(R"("allOf":[{"required":["zip"]},)"
+                      R"({"anyOf":[{"$ref":"#/definitions/More"}]}])")}) {
+        const std::string parameters = "{" + place + "," + definitions + "}";
+        EXPECT_EQ(kinds_in(parameters, "zip"), uint32_t{ParameterTypes::kString}) << place;
+        EXPECT_EQ(kinds_in(parameters, "size"), uint32_t{ParameterTypes::kNumber}) << place;
+        EXPECT_EQ(kinds_in(parameters, "any"), uint32_t{ParameterTypes::kAny}) << place;
+        EXPECT_EQ(kinds_in(parameters, "other"), uint32_t{ParameterTypes::kAny}) << place;
+    }
+    const auto types = ParameterTypes::of({R"({"function":{"name":"f","parameters":)"
+                                           R"({"$ref":"#/definitions/Args",)" +
+                                           definitions + "}}}"});
+    EXPECT_EQ(types->json_of("f", "zip", "10115"), "\"10115\"");
+    EXPECT_EQ(types->json_of("f", "size", "10115"), "10115");
+    EXPECT_EQ(kinds_in(R"({"$ref":"#"})", "a"), uint32_t{ParameterTypes::kAny});
+    EXPECT_EQ(kinds_in(R"({"anyOf":5,"allOf":{}})", "a"), uint32_t{ParameterTypes::kAny});
+}
+
+// What several schemas say of one parameter.
+TEST(ParameterTypes, ParametersMeetAllAndOneOfTheAlternatives) {
+    const std::string text = R"({"properties":{"a":{"type":"string"}}})";
+    const std::string either = R"({"properties":{"a":{"type":["string","integer"]}}})";
+    const std::string number = R"({"properties":{"a":{"type":"integer"}}})";
+    const std::string other = R"({"properties":{"b":{"type":"integer"}}})";
+    const std::string strings = R"({"additionalProperties":{"type":"string"}})";
+    const auto kinds =
+        [](const std::string& key, const std::string& some, const std::string& more) {
+            return kinds_in("{\"" + key + "\":[" + some + "," + more + "]}", "a");
+        };
+    EXPECT_EQ(kinds("allOf", either, text), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds("allOf", either, strings), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds("allOf", strings, either), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds("allOf", number, text), uint32_t{ParameterTypes::kAny});
+    for (const std::string key : {"anyOf", "oneOf"}) {
+        const uint32_t both = ParameterTypes::kString | ParameterTypes::kNumber;
+        EXPECT_EQ(kinds(key, text, number), both);
+        EXPECT_EQ(kinds(key, number, strings), both);
+        EXPECT_EQ(kinds(key, strings, number), both);
+        // Where it is not listed it is not meant.
+        EXPECT_EQ(kinds(key, text, other), uint32_t{ParameterTypes::kString});
+        EXPECT_EQ(kinds(key, other, text), uint32_t{ParameterTypes::kString});
+        EXPECT_EQ(kinds(key, strings, other), uint32_t{ParameterTypes::kAny});
+    }
+    EXPECT_EQ(kinds_in(R"({"properties":{"a":{"type":"integer"}},"allOf":[)" + strings + "]}", "b"),
+              uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds_in(strings, "a"), uint32_t{ParameterTypes::kString});
+    EXPECT_EQ(kinds_in(R"({"additionalProperties":false})", "a"), uint32_t{ParameterTypes::kAny});
+}
+
+// Goal: parameters that refer to themselves cost what one may look at. Method: 20 of themselves,
+// beside 500 names. That they are read at all is the test.
+TEST(ParameterTypes, ParametersOfParametersAreReadAtOnce) {
+    std::string properties;
+    for (int i = 0; i < 500; ++i) properties += "\"" + std::to_string(i) + "\":{},";
+    for (const std::string key : {"anyOf", "oneOf", "allOf"}) {
+        std::string parts = R"({"$ref":"#"})";
+        for (int i = 1; i < 20; ++i) parts += R"(,{"$ref":"#"})";
+        const std::string parameters =
+            R"({"additionalProperties":{"type":"string"},"properties":{)" + properties +
+            R"("a":{"type":"integer"}},")" + key + "\":[" + parts + "]}";
+        EXPECT_EQ(kinds_in(parameters, "a"), uint32_t{ParameterTypes::kNumber});
+    }
 }
 
 // `{key: [...]}` of as many references to `name`.
@@ -162,7 +249,7 @@ uint32_t kinds_of_chain(const std::string& key, size_t num_choices) {
         all += "\"A" + std::to_string(i) + "\":" + choice_of(key, num_choices, next) + ",";
     }
     const std::string rest = ",\"$defs\":{" + all + R"("A7":{"type":"string"}})";
-    return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at("f").at("a");
+    return types_of(R"({"$ref":"#/$defs/A0"})", rest)->kinds().at("f").listed.at("a");
 }
 
 // Goal: choices that refer to each other cost what one may look at, not their product. Method: 20
@@ -171,7 +258,7 @@ uint32_t kinds_of_chain(const std::string& key, size_t num_choices) {
 TEST(ParameterTypes, AlternativesOfAlternativesAreReadAtOnce) {
     for (const std::string key : {"anyOf", "oneOf", "allOf"}) {
         const std::string itself = R"(,"$defs":{"A":)" + choice_of(key, 20, "A") + "}";
-        EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at("f").at("a"),
+        EXPECT_EQ(types_of(R"({"$ref":"#/$defs/A"})", itself)->kinds().at("f").listed.at("a"),
                   uint32_t{ParameterTypes::kAny});
         EXPECT_EQ(kinds_of_chain(key, 3), uint32_t{ParameterTypes::kString});
         // What is beyond takes nothing from what all must be.
@@ -189,8 +276,8 @@ TEST(ParameterTypes, ReferencesThatAreTooDeepCount) {
         for (size_t i = 1; i < num_parts; ++i) all += R"(,{"$ref":"#"})";
         const auto types =
             types_of(R"({"$ref":"#"},"b":{"type":"string"})", R"(,"allOf":[)" + all + "]");
-        EXPECT_EQ(types->kinds().at("f").at("a"), uint32_t{ParameterTypes::kAny});
-        EXPECT_EQ(types->kinds().at("f").at("b"), uint32_t{ParameterTypes::kAny});
+        EXPECT_EQ(types->kinds().at("f").listed.at("a"), uint32_t{ParameterTypes::kAny});
+        EXPECT_EQ(types->kinds().at("f").listed.at("b"), uint32_t{ParameterTypes::kAny});
     }
 }
 
@@ -202,8 +289,8 @@ TEST(ParameterTypes, AlternativesOfOneLongEnumAreReadAtOnce) {
     std::string rest =
         R"(,"$defs":{"A":)" + choice_of("anyOf", 500, "B") + R"(,"B":{"enum":[)" + values + "]}}";
     const auto types = types_of(R"({"$ref":"#/$defs/B"},"b":{"$ref":"#/$defs/A"})", rest);
-    EXPECT_EQ(types->kinds().at("f").at("a"), uint32_t{ParameterTypes::kNumber});
-    EXPECT_EQ(types->kinds().at("f").at("b"), uint32_t{ParameterTypes::kAny});
+    EXPECT_EQ(types->kinds().at("f").listed.at("a"), uint32_t{ParameterTypes::kNumber});
+    EXPECT_EQ(types->kinds().at("f").listed.at("b"), uint32_t{ParameterTypes::kAny});
 }
 
 TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
@@ -216,7 +303,7 @@ TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
         EXPECT_TRUE(ParameterTypes::of({tool})->kinds().empty()) << tool;
     }
     for (const char* schema : {"true", "5", "null", "[]", R"({"type":5})", R"({"anyOf":5})"}) {
-        EXPECT_EQ(types_of(schema)->kinds().at("f").at("a"), uint32_t{ParameterTypes::kAny})
+        EXPECT_EQ(types_of(schema)->kinds().at("f").listed.at("a"), uint32_t{ParameterTypes::kAny})
             << schema;
     }
 }
