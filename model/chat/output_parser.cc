@@ -22,6 +22,23 @@ std::vector<std::string_view> ends_of(const CallSyntax& calls) {
     return {calls.end, calls.next, calls.last};
 }
 
+// In front of a call that follows another one.
+std::string_view begin_of_next(const CallSyntax& calls) {
+    return calls.next.empty() ? calls.begin : calls.next;
+}
+
+// A call that breaks off in a value, as if the value had come to its end. Blanks in front of the
+// end of the call are not known to be of the value.
+std::string with_closers(const CallSyntax& calls, std::string_view body) {
+    for (size_t i = calls.closers.size(); i-- > 1;) {
+        body = strip_right(body, kBlanks);
+        if (body.ends_with(calls.closers[i])) body.remove_suffix(calls.closers[i].size());
+    }
+    std::string closed(strip_right(body, kBlanks));
+    for (const std::string_view closer : calls.closers) closed += closer;
+    return closed;
+}
+
 }  // namespace
 
 OutputParser::OutputParser(const OutputSyntax& syntax)
@@ -87,8 +104,11 @@ void OutputParser::finish_call(std::vector<ChatEvent>& events) {
 void OutputParser::enter(State state) {
     follows_call_ = state_ == State::kBetween;
     has_parameter_ = false;
+    is_in_value_ = false;
+    broken_end_ = std::string::npos;
     state_ = state;
     num_searched_ = 0;
+    num_read_ = 0;
 }
 
 bool OutputParser::advance(std::vector<ChatEvent>& events) {
@@ -165,7 +185,8 @@ bool OutputParser::advance_call(std::vector<ChatEvent>& events) {
     if (may_begin && begin_arguments(std::min(end, pending_.size()), events)) return true;
     if (end == std::string::npos) return false;
     const std::string body = pending_.substr(0, end);
-    if (!add_call(body, events)) {
+    const bool is_broken = end == broken_end_;
+    if (!add_call(is_broken ? with_closers(*calls_, body) : body, events)) {
         add_text(ChatEvent::Kind::kContent, unread_call(body, calls_->end), events);
     }
     has_call_ = true;
@@ -207,19 +228,39 @@ bool OutputParser::advance_arguments(std::vector<ChatEvent>& events) {
 size_t OutputParser::find_call_end() {
     const std::string_view text = pending_;
     for (;;) {
+        if (broken_end_ != std::string::npos) {
+            const std::string_view next = begin_of_next(*calls_);
+            const std::string_view behind = skip_blanks(kBlanks);
+            if (behind.starts_with(next)) return broken_end_;
+            if (next.starts_with(behind)) return std::string::npos;
+            broken_end_ = std::string::npos;
+        }
         const size_t end = text.find(calls_->end, num_searched_);
         if (end == std::string_view::npos) {
             num_searched_ = text.size() - num_held(text, calls_->end);
             return end;
         }
+        read_marks(text.substr(num_read_, end - num_read_));
         if (closes_call(text.substr(0, end))) return end;
-        num_searched_ = end + calls_->end.size();
+        num_searched_ = num_read_ = end + calls_->end.size();
+        if (is_in_value_) broken_end_ = end;
     }
 }
 
-bool OutputParser::closes_call(std::string_view body) {
-    if (calls_->parameter.empty()) return true;
-    has_parameter_ = has_parameter_ || body.find(calls_->parameter) != std::string_view::npos;
+void OutputParser::read_marks(std::string_view part) {
+    if (calls_->parameter.empty()) return;
+    size_t last = 0;
+    for (const std::string_view mark :
+         {calls_->parameter, calls_->closers.front(), begin_of_next(*calls_)}) {
+        const size_t at = part.rfind(mark);
+        if (at == std::string_view::npos || at < last) continue;
+        last = at;
+        is_in_value_ = mark == calls_->parameter;
+    }
+    has_parameter_ = has_parameter_ || part.find(calls_->parameter) != std::string_view::npos;
+}
+
+bool OutputParser::closes_call(std::string_view body) const {
     if (!has_parameter_) return true;
     for (size_t i = calls_->closers.size(); i-- > 0;) {
         body = strip_right(body, kBlanks);

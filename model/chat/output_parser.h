@@ -13,7 +13,8 @@
 // its first 1024 bytes; its arguments, as they are written, as they come. What follows decides no
 // more whether it is a call: if they break, or the text ends, it has those that came. Any other
 // call is told when it is whole and its arguments are a JSON object (blank ones are an empty one).
-// What looks like one and cannot be read is content, marks included. Of an answer that must be a
+// A value that is bare text and has no end has one where its call ends and the next one begins.
+// What looks like a call and cannot be read is content, marks included. Of an answer that must be a
 // call (OutputSyntax::must_call) what was cut is none: it is a call if its name has come.
 //
 // By which marks calls are found: call_syntax.h. Some of them, and those of channels, are special
@@ -75,8 +76,10 @@ class OutputParser {
     void finish_call(std::vector<ChatEvent>& events);
     // Where the call ends in `pending_`; npos: its end has not come.
     size_t find_call_end();
+    // Learns from the marks in a `part` of the call, up to an end mark, what stands at its end.
+    void read_marks(std::string_view part);
     // Whether the end mark behind `body` is that of the call, and no part of a value.
-    bool closes_call(std::string_view body);
+    bool closes_call(std::string_view body) const;
     bool add_call(std::string_view body, std::vector<ChatEvent>& events) const;
     // `body` as it was written.
     std::string unread_call(std::string_view body, std::string_view end) const;
@@ -92,9 +95,15 @@ class OutputParser {
     // for, and before a text they are blank.
     size_t num_searched_ = 0;
     bool has_call_ = false;
-    bool follows_call_ = false;               // kCall: it is not the first one of its row.
-    bool has_parameter_ = false;              // kCall: the call is known to have one.
     std::optional<CallArguments> arguments_;  // kArguments.
+    // kCall:
+    bool follows_call_ = false;   // It is not the first one of its row.
+    size_t num_read_ = 0;         // Bytes of it whose marks were read, up to an end mark:
+    bool has_parameter_ = false;  // it has one,
+    bool is_in_value_ = false;    // and behind the last one neither a value ends nor a call begins.
+    // An end mark in such a value. It ends the call if the next one follows: a model that leaves
+    // out the end of a value would have one call of two. npos: there is none.
+    size_t broken_end_ = std::string::npos;
 };
 
 }  // namespace afd::model

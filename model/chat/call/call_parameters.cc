@@ -68,6 +68,47 @@ std::optional<Parameter> take_parameter(const ParameterMarks& marks, std::string
     return Parameter{strip(*name), *value};
 }
 
+// Of a line that begins a parameter, and does nothing else; empty: it is none.
+std::string_view name_in(std::string_view line, const ParameterMarks& marks) {
+    if (!line.starts_with(marks.begin) || !line.ends_with(marks.name_end)) return {};
+    line.remove_prefix(marks.begin.size());
+    line.remove_suffix(std::min(line.size(), marks.name_end.size()));
+    return is_bare_name(line) ? strip(line) : std::string_view();
+}
+
+// Whether there is room for it.
+bool put(const Parameter& parameter, std::vector<Parameter>& parameters) {
+    const auto old = std::ranges::find(parameters, parameter.name, &Parameter::name);
+    if (old != parameters.end()) {
+        old->value = parameter.value;
+        return true;
+    }
+    if (parameters.size() == kOrderedMembersMax) return false;
+    parameters.push_back(parameter);
+    return true;
+}
+
+// The same of it and those whose lines stand in its value: a model has left out the end of a value.
+// With one in it the value may be a text that has such lines.
+bool put_apart(Parameter parameter,
+               const ParameterMarks& marks,
+               std::vector<Parameter>& parameters) {
+    std::string_view rest = parameter.value;
+    const bool is_text = !marks.has_lines || rest.find(marks.value_end) != std::string_view::npos;
+    while (!is_text && !rest.empty()) {
+        const size_t line_end = std::min(rest.find('\n'), rest.size());
+        const std::string_view line = rest.substr(0, line_end);
+        const std::string_view name = name_in(line, marks);
+        rest.remove_prefix(std::min(line_end + 1, rest.size()));
+        if (name.empty()) continue;
+        const auto size = static_cast<size_t>(line.data() - parameter.value.data());
+        parameter.value = parameter.value.substr(0, size == 0 ? 0 : size - 1);
+        if (!put(parameter, parameters)) return false;
+        parameter = {name, rest};
+    }
+    return put(parameter, parameters);
+}
+
 }  // namespace
 
 std::optional<ChatEvent> read_parameter_call(std::string_view function,
@@ -78,13 +119,7 @@ std::optional<ChatEvent> read_parameter_call(std::string_view function,
     std::vector<Parameter> parameters;
     while (!strip(text).empty()) {
         const auto parameter = take_parameter(marks, text);
-        if (!parameter || parameters.size() == kOrderedMembersMax) return std::nullopt;
-        const auto old = std::ranges::find(parameters, parameter->name, &Parameter::name);
-        if (old == parameters.end()) {
-            parameters.push_back(*parameter);
-        } else {
-            old->value = parameter->value;
-        }
+        if (!parameter || !put_apart(*parameter, marks, parameters)) return std::nullopt;
     }
     std::string object = "{";
     for (const auto& [name, value] : parameters) {

@@ -21,8 +21,9 @@ struct ParameterMarks {
 
 // The call of `function`, with blanks around its name, and `text`, which is nothing but parameters
 // and blanks. Of a name that comes twice the last value counts. A value is bare text: a `value_end`
-// behind which neither `begin` nor the end of `text` comes is part of it. Nothing: the name is
-// none, `text` is something else, or beyond a limit of ordered_json.h.
+// behind which neither `begin` nor the end of `text` comes is part of it. Where values have lines,
+// a line that begins a parameter ends a value without any `value_end`. Nothing: the name is none,
+// `text` is something else, or beyond a limit of ordered_json.h.
 std::optional<ChatEvent> read_parameter_call(std::string_view function,
                                              std::string_view text,
                                              const ParameterMarks& marks,

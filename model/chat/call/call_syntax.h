@@ -28,7 +28,8 @@ struct CallSyntax {
     std::string_view next = {};
     std::string_view last = {};
     // In front of each parameter, where values are bare text, in which `end` may stand, too: in a
-    // call with parameters it counts only behind `closers`, with nothing but blanks between.
+    // call with parameters it counts only behind `closers`, with nothing but blanks between. The
+    // first of them ends a value.
     std::string_view parameter = {};
     std::array<std::string_view, 2> closers = {};
     // Between arguments that are JSON in the text and `end`. A brace is that of an object that the

@@ -92,6 +92,14 @@ TEST(CallSyntax, TextMayStandAroundCallsAndCallsFollowEachOther) {
     }
 }
 
+std::string json_string(const std::string& text) {
+    std::string json = "\"";
+    for (const char c : text) {
+        json += c == '\n' ? "\\n" : c == '"' ? "\\\"" : std::string(1, c);
+    }
+    return json + '"';
+}
+
 // Values are bare text: only what the form has behind its end is the end of one.
 TEST(CallSyntax, ValuesMayHaveTheMarksInThem) {
     const std::string in_qwen =
@@ -104,14 +112,88 @@ TEST(CallSyntax, ValuesMayHaveTheMarksInThem) {
         {&kCoderCalls, in_qwen}, {&kGlmCalls, in_glm}, {&kMiniMaxCalls, in_minimax}};
     for (const auto& [form, value] : kCases) {
         const std::string text = written(*form, "write", {{"text", value}, {"mode", "1"}});
-        std::string json = "\"";
-        for (const char c : value) {
-            json += c == '\n' ? "\\n" : c == '"' ? "\\\"" : std::string(1, c);
-        }
         EXPECT_THAT(
             parsed_in_parts(*form, text + "\nx"),
-            ElementsAre(call("write", "{\"text\": " + json + "\", \"mode\": 1}"), said("x")));
+            ElementsAre(call("write", "{\"text\": " + json_string(value) + ", \"mode\": 1}"),
+                        said("x")));
     }
+}
+
+// A model has left out the end of a value: that does not make one call of two.
+TEST(CallSyntax, ACallThatBreaksOffInAValueEndsWhereTheNextOneBegins) {
+    const std::pair<const OutputSyntax*, std::string> kCases[] = {
+        {&kCoderCalls,
+         "<tool_call>\n<function=write>\n<parameter=mode>\n2\n</parameter>\n<parameter=path>\n"
+         "10115\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n<parameter=q>\nx\n"
+         "</parameter>\n</function>\n</tool_call>"},
+        {&kCoderCalls,
+         "<tool_call>\n<function=write>\n<parameter=mode>\n2\n<parameter=path>\n10115\n"
+         "</function></tool_call><tool_call>\n<function=g>\n<parameter=q>\nx\n</parameter>\n"
+         "</function>"},
+        {&kGlmCalls,
+         "<tool_call>write\n<arg_key>mode</arg_key>\n<arg_value>2</arg_value>\n<arg_key>path"
+         "</arg_key>\n<arg_value>10115\n</tool_call>\n<tool_call>g\n<arg_key>q</arg_key>\n"
+         "<arg_value>x</arg_value>\n</tool_call>"},
+        {&kMiniMaxCalls,
+         "<minimax:tool_call>\n<invoke name=\"write\">\n<parameter name=\"mode\">2</parameter>\n"
+         "<parameter name=\"path\">10115\n</invoke>\n<invoke name=\"g\">\n<parameter name=\"q\">"
+         "x</parameter>\n</invoke>\n</minimax:tool_call>"}};
+    for (const auto& [form, text] : kCases) {
+        EXPECT_THAT(parsed_in_parts(*form, text),
+                    ElementsAre(call("write", "{\"mode\": 2, \"path\": \"10115\"}"),
+                                call("g", "{\"q\": \"x\"}")))
+            << text;
+    }
+    // What cannot be read does not take the next one along.
+    EXPECT_THAT(
+        parsed_in_parts(kGlmCalls,
+                        "<tool_call>f\n<arg_key>a</arg_key>\n</tool_call>\n<tool_call>g"
+                        "</tool_call>"),
+        ElementsAre(said("<tool_call>f\n<arg_key>a</arg_key>\n</tool_call>"), call("g", "{}")));
+    // Nor is it one where nothing, or something else, follows.
+    for (const std::string end : {"", "\n", "\n<tool_c", " x\n<tool_call>"}) {
+        const std::string open =
+            "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</tool_call>" + end;
+        EXPECT_THAT(parsed_in_parts(kGlmCalls, open), ElementsAre(said(open)));
+    }
+}
+
+// Where a value has an end, or a call of its own, before what looks like the end of the call, that
+// is text.
+TEST(CallSyntax, ValuesMayHaveCallsInARowInThem) {
+    const std::pair<const OutputSyntax*, std::string> kCases[] = {
+        {&kCoderCalls, "</parameter> x </function> </tool_call> <tool_call> <function=f>"},
+        {&kCoderCalls, "<tool_call> x </tool_call> <tool_call> <function=f>"},
+        {&kGlmCalls, "<tool_call>f</tool_call> <tool_call>g</tool_call> x"},
+        {&kGlmCalls, "</arg_value> x </tool_call> <tool_call>g"},
+        {&kMiniMaxCalls, "<invoke name=\"f\"></invoke> <invoke name=\"g\"></invoke> x"},
+        {&kMiniMaxCalls, "</parameter> x </invoke> <invoke name=\"f\">"}};
+    for (const auto& [form, value] : kCases) {
+        const std::string text = written(*form, "write", {{"text", value}, {"mode", "1"}});
+        EXPECT_THAT(
+            parsed_in_parts(*form, text),
+            ElementsAre(call("write", "{\"text\": " + json_string(value) + ", \"mode\": 1}")));
+    }
+}
+
+TEST(CallSyntax, ALineOfTheNextParameterEndsAValueOfQwenCoder) {
+    const auto said_by = [](const std::string& value) {
+        return parsed_in_parts(kCoderCalls, written(kCoderCalls, "write", {{"text", value}}));
+    };
+    EXPECT_THAT(said_by("1\n<parameter=mode>\n2"),
+                ElementsAre(call("write", "{\"text\": \"1\", \"mode\": 2}")));
+    EXPECT_THAT(
+        said_by("\n1\n\n<parameter=mode>\n2\n<parameter=path>\n3"),
+        ElementsAre(call("write", "{\"text\": \"\\n1\\n\", \"mode\": 2, \"path\": \"3\"}")));
+    EXPECT_THAT(said_by("<parameter=path>"),
+                ElementsAre(call("write", "{\"text\": \"\", \"path\": \"\"}")));
+    // No such line, or an end of its own: text.
+    for (const std::string value : {"1 <parameter=mode>", "<parameter=mode> 2", "<parameter=>"}) {
+        EXPECT_THAT(said_by(value), ElementsAre(call("write", "{\"text\": \"" + value + "\"}")));
+    }
+    EXPECT_THAT(
+        said_by("1\n<parameter=mode>\n2</parameter> x"),
+        ElementsAre(call("write", "{\"text\": \"1\\n<parameter=mode>\\n2</parameter> x\"}")));
 }
 
 TEST(CallSyntax, WhatIsNoCallIsTextWithItsMarks) {
@@ -310,11 +392,14 @@ TEST(CallSyntax, ArgumentsHaveTheLimitsOfTemplates) {
 }
 
 // Goal: text that is held back is looked at once. Method: values of 300,000 bytes that look like
-// ends, in parts of a byte; looked at anew each time these would take many minutes.
+// ends, also ends with blanks behind them, in parts of a byte; looked at anew each time these would
+// take many minutes.
 TEST(CallSyntax, WhatIsHeldBackCostsWhatItsBytesDo) {
-    const std::pair<const OutputSyntax*, std::string> kCases[] = {{&kCoderCalls, "</tool_call>"},
-                                                                  {&kGlmCalls, "</tool_call>"},
-                                                                  {&kMiniMaxCalls, "</invoke>"}};
+    const std::pair<const OutputSyntax*, std::string> kCases[] = {
+        {&kCoderCalls, "</tool_call>"},
+        {&kGlmCalls, "</tool_call>"},
+        {&kMiniMaxCalls, "</invoke>"},
+        {&kGlmCalls, "</tool_call>" + std::string(100'000, ' ')}};
     for (const auto& [form, mark] : kCases) {
         std::string value;
         while (value.size() < 300'000) value += mark;
@@ -323,7 +408,7 @@ TEST(CallSyntax, WhatIsHeldBackCostsWhatItsBytesDo) {
         for (const char byte : text) bytes.emplace_back(1, byte);
         EXPECT_TRUE(parsed(*form, bytes) ==
                     std::vector<ChatEvent>{call("write", "{\"text\": \"" + value + "\"}")})
-            << mark;
+            << mark.substr(0, 50);
     }
 }
 
