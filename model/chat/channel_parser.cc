@@ -62,7 +62,7 @@ std::vector<ChatEvent> ChannelParser::append(std::string_view text) {
     return events;
 }
 
-std::vector<ChatEvent> ChannelParser::finish() {
+std::vector<ChatEvent> ChannelParser::finish(bool was_cut) {
     std::vector<ChatEvent> events;
     const bool has_header =
         strip_left(pending_).starts_with('<') || pending_.find("<|") != std::string::npos;
@@ -74,7 +74,7 @@ std::vector<ChatEvent> ChannelParser::finish() {
             say(kind_, pending_, events);
             break;
         case State::kCall:
-            add_call(pending_, "", events);
+            if (!was_cut || !pending_.empty()) add_call(pending_, "", events);
             break;
         case State::kArguments:
             arguments_->finish(pending_, events);

@@ -37,8 +37,9 @@ class ChannelParser {
 
     // What is certain after more of the text.
     std::vector<ChatEvent> append(std::string_view text);
-    // The rest, at the end of the text. A header that was not whole is nothing.
-    std::vector<ChatEvent> finish();
+    // The rest, at the end of the text. A header that was not whole is nothing, nor is a call whose
+    // arguments had not begun when the text `was_cut`. A model that ended it there calls with none.
+    std::vector<ChatEvent> finish(bool was_cut = false);
 
   private:
     enum class State {

@@ -63,8 +63,8 @@ std::vector<ChatEvent> OutputParser::append(std::string_view text) {
     return events;
 }
 
-std::vector<ChatEvent> OutputParser::finish() {
-    if (channels_) return channels_->finish();
+std::vector<ChatEvent> OutputParser::finish(bool was_cut) {
+    if (channels_) return channels_->finish(was_cut);
     std::vector<ChatEvent> events;
     // What was held does not become <think> any more.
     if (state_ == State::kStart && follows_thought_) advance_blanks(State::kContent);

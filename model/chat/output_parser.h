@@ -41,8 +41,8 @@ class OutputParser {
     // What is certain after more of the text.
     std::vector<ChatEvent> append(std::string_view text);
 
-    // The rest, at the end of the text.
-    std::vector<ChatEvent> finish();
+    // The rest, at the end of the text. `was_cut`: the model had not ended it.
+    std::vector<ChatEvent> finish(bool was_cut = false);
 
   private:
     enum class State {

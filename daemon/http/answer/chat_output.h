@@ -29,8 +29,8 @@ class ChatOutput {
 
     // More of the text: of a stream its deltas, JSON objects, often none; else none.
     std::vector<std::string> append(std::string_view text) { return take(parser_.append(text)); }
-    // The rest, at the end.
-    std::vector<std::string> finish() { return take(parser_.finish()); }
+    // The rest, at the end. `was_cut`: the model had not ended it.
+    std::vector<std::string> finish(bool was_cut = false) { return take(parser_.finish(was_cut)); }
 
     // Whether it has called, and the last call came to its end.
     bool has_called() const { return num_calls_ > 0 && !is_in_call_; }

@@ -68,6 +68,15 @@ std::string_view reason_of(const client::Finished& finished) {
     return finished.reason() == client::LENGTH ? "length" : "stop";
 }
 
+// Whether a chat ended where the model had not ended it. A client may name the model's own end
+// tokens, too.
+bool was_cut(const client::Finished& finished, const ApiModel& model) {
+    if (finished.reason() != client::STOP || finished.has_matched_stop()) return true;
+    const std::vector<uint32_t>& ends = model.chat_end_ids;
+    return finished.has_matched_stop_token_id() &&
+           std::ranges::find(ends, finished.matched_stop_token_id()) == ends.end();
+}
+
 }  // namespace
 
 GenerationAnswer::Choice::Choice(const ApiModel& model, const GenerationCall& call)
@@ -209,7 +218,7 @@ void GenerationAnswer::on_finished(size_t index,
     begin(index, events);
     Choice& choice = choices_[index];
     if (choice.chat) {
-        for (const std::string& delta : choice.chat->finish()) {
+        for (const std::string& delta : choice.chat->finish(was_cut(finished, model_))) {
             append_event(index, R"(,"delta":)" + delta, events);
         }
     }

@@ -85,6 +85,52 @@ TEST_F(ChatAnswerTest, ACallThatIsCutKeepsItsReason) {
     }
 }
 
+// Goal: no call has arguments that the model has not written. Method: a call of gpt-oss that is
+// over behind its header, in each way, whole and streamed. Oracle: only where the model itself has
+// ended it is it one, without arguments.
+TEST_F(ChatAnswerTest, ACallThatIsCutBeforeItsArgumentsIsNone) {
+    constexpr uint32_t kCallEnd = 90;
+    model_.chat_end_ids = {kCallEnd};
+    client::Response by_string = finished(client::STOP);
+    by_string.mutable_finished()->set_matched_stop("json");
+    client::Response by_id = finished(client::STOP);
+    by_id.mutable_finished()->set_matched_stop_token_id(kCallEnd + 1);
+    client::Response by_end_id = finished(client::STOP);
+    by_end_id.mutable_finished()->set_matched_stop_token_id(kCallEnd);
+    struct End {
+        client::Response response;
+        const char* reason;
+    };
+    const End kEnds[] = {{finished(client::LENGTH), "length"},
+                         {by_string, "stop"},
+                         {by_id, "stop"},
+                         {by_end_id, "tool_calls"},
+                         {finished(client::STOP), "tool_calls"}};
+    for (const bool is_stream : {false, true}) {
+        for (const End& end : kEnds) {
+            GenerationAnswer chat =
+                answer({.is_chat = true,
+                        .output = {.reasoning = model::ReasoningSyntax::kChannels,
+                                   .tools = model::ToolSyntax::kHarmony},
+                        .is_stream = is_stream});
+            say(chat, token("<|channel|>commentary to=functions.f json<|message|>", 97, -1));
+            const std::vector<json> events = say(chat, end.response);
+            const bool is_call = std::string(end.reason) == "tool_calls";
+            if (is_stream) {
+                ASSERT_EQ(events.size(), is_call ? 2U : 1U);
+                EXPECT_EQ(events.back()["choices"][0]["finish_reason"], end.reason);
+                EXPECT_EQ(events.front()["choices"][0]["delta"].contains("tool_calls"), is_call);
+                continue;
+            }
+            const json choice = json::parse(chat.body())["choices"][0];
+            EXPECT_EQ(choice["finish_reason"], end.reason);
+            EXPECT_EQ(choice["message"].contains("tool_calls"), is_call);
+            if (!is_call) continue;
+            EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{}");
+        }
+    }
+}
+
 // Goal: ids of calls fit where clients keep those of OpenAI, and differ. Method: two calls of each
 // of two choices, twice, as a stream that is resumed says them again.
 TEST_F(ChatAnswerTest, IdsOfCallsAreShortAndTheirOwn) {

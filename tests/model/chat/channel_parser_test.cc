@@ -14,7 +14,9 @@ namespace {
 
 // "r:" and "c:" in front of what is thought and said, which follows each other as it came, and of a
 // call "t:", its name and arguments.
-std::string told(const std::vector<std::string>& parts, bool reads_calls = false) {
+std::string told(const std::vector<std::string>& parts,
+                 bool reads_calls = false,
+                 bool was_cut = false) {
     ChannelParser parser(reads_calls);
     std::string all;
     ChatEvent::Kind last = ChatEvent::Kind::kToolCall;
@@ -31,7 +33,7 @@ std::string told(const std::vector<std::string>& parts, bool reads_calls = false
         }
     };
     for (const std::string& part : parts) add(parser.append(part));
-    add(parser.finish());
+    add(parser.finish(was_cut));
     return all;
 }
 
@@ -149,6 +151,21 @@ TEST(ChannelParser, TellsCallsWhereToolsWereOffered) {
         if (text.find("functions.") != std::string::npos) continue;
         EXPECT_EQ(told({text}, true), said.expected) << text;
     }
+}
+
+// What nobody has written is no argument, unless the model has ended its call.
+TEST(ChannelParser, ACallThatIsCutBeforeItsArgumentsIsNothing) {
+    const std::string header = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>";
+    for (const std::string& text : {header, header + " \n"}) {
+        for (size_t i = 0; i <= text.size(); ++i) {
+            const std::vector<std::string> parts = {text.substr(0, i), text.substr(i)};
+            EXPECT_EQ(told(parts, true, true), "") << i;
+            EXPECT_EQ(told(parts, true, false), "t:f{}") << i;
+        }
+    }
+    EXPECT_EQ(told({header + "<|call|>"}, true, true), "t:f{}");
+    EXPECT_EQ(told({header + "{"}, true, true), "t:f{");
+    EXPECT_EQ(told({header + "[1]"}, true, true), "c:" + header + "[1]");
 }
 
 // Arguments are looked at once, not anew with each token.
