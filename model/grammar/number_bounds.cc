@@ -41,26 +41,38 @@ class BoundsReader {
         if (is_long_integer(*found)) {
             return pass_beyond(shown_text(*found).front() != '-', is_least);
         }
+        if (found->is_number_integer()) return read_integer(*found, is_least, is_excluded);
         if (!found->is_number()) {
             return invalid_argument("json_schema: {}: {} is {}; it must be a number",
                                     with(where_, name, shown_text(*found)));
         }
         const auto value = found->get<double>();
+        // As a double kMost is 10^18; the next lower double is below kMost.
         if (std::abs(value) >= static_cast<double>(NumberRange::kMost)) {
             return pass_beyond(value > 0, is_least);
         }
-        const bool is_fraction = found->is_number_float() && std::trunc(value) != value;
+        const bool is_fraction = std::trunc(value) != value;
         if (is_fraction && !range_.is_whole) {
             return invalid_argument(
                 "json_schema: {}: {} is {}: bounds of numbers that are not integers must be whole",
                 with(where_, name, shown_text(*found)));
         }
-        const Bound bound{
-            is_fraction ? static_cast<int64_t>(is_least ? std::ceil(value) : std::floor(value))
-            : found->is_number_float() ? static_cast<int64_t>(value)
-                                       : found->get<int64_t>(),
-            is_excluded && !is_fraction};
-        take(bound, is_least);
+        take({static_cast<int64_t>(is_least ? std::ceil(value) : std::floor(value)),
+              is_excluded && !is_fraction},
+             is_least);
+        return {};
+    }
+
+    // Not as a double, which has 53 bits of it.
+    Result<> read_integer(const OrderedJson& bound, bool is_least, bool is_excluded) {
+        constexpr int64_t kMost = NumberRange::kMost;
+        const bool is_above = bound.is_number_unsigned()
+                                  ? bound.get<uint64_t>() > static_cast<uint64_t>(kMost)
+                                  : bound.get<int64_t>() > kMost;
+        if (is_above || (!bound.is_number_unsigned() && bound.get<int64_t>() < -kMost)) {
+            return pass_beyond(is_above, is_least);
+        }
+        take({bound.get<int64_t>(), is_excluded}, is_least);
         return {};
     }
 

@@ -12,31 +12,30 @@ namespace {
 using Node = ByteProgram::Node;
 using Bound = NumberRange::Bound;
 
-constexpr Bound kEndless{NumberRange::kMost, false};
+constexpr int64_t kMost = NumberRange::kMost;
 
 // Of one sign: numbers from `least` to `most`, both of no sign. Adds up what reads them.
 class Magnitudes {
   public:
     Magnitudes(ByteProgram& program, Node next) : program_(program), next_(next) {}
 
-    std::optional<Node> read(bool is_whole, const Bound& least, const Bound& most) {
+    // Without `most`, as great as digits allow.
+    std::optional<Node> read(bool is_whole, const Bound& least, const std::optional<Bound>& most) {
         result_.reset();
+        const int64_t first = least.value + (least.is_excluded ? 1 : 0);
         if (is_whole) {
-            add_whole(least.value + (least.is_excluded ? 1 : 0),
-                      most.value - (most.is_excluded ? 1 : 0),
-                      next_);
+            const int64_t last = most ? most->value - (most->is_excluded ? 1 : 0) : kMost;
+            add_whole(first, last, next_);
             return result_;
         }
         // Below the greatest, each whole part may have any fraction; but for the least one, which
         // needs one that is not zero if it is excluded.
-        const bool is_endless = most.value == NumberRange::kMost;
-        const int64_t first = least.value + (least.is_excluded ? 1 : 0);
-        add_whole(first, most.value - (is_endless ? 0 : 1), any_fraction());
-        if (least.is_excluded && least.value < most.value) {
+        add_whole(first, most ? most->value - 1 : kMost, any_fraction());
+        if (least.is_excluded && (!most || least.value < most->value)) {
             add(program_.literal(std::to_string(least.value), more_than_zero()));
         }
-        if (!is_endless && !most.is_excluded && most.value >= first) {
-            add(program_.literal(std::to_string(most.value), zeros()));
+        if (most && !most->is_excluded && most->value >= first) {
+            add(program_.literal(std::to_string(most->value), zeros()));
         }
         return result_;
     }
@@ -152,31 +151,35 @@ Bound turned(const Bound& bound) {
     return {-bound.value, bound.is_excluded};
 }
 
+std::optional<Bound> turned(const std::optional<Bound>& bound) {
+    return bound ? std::optional(turned(*bound)) : std::nullopt;
+}
+
 }  // namespace
 
 bool NumberRange::is_empty() const {
+    if (is_whole) {
+        const int64_t first = least ? least->value + (least->is_excluded ? 1 : 0) : -kMost;
+        const int64_t last = most ? most->value - (most->is_excluded ? 1 : 0) : kMost;
+        return first > last;
+    }
     if (!least || !most) return false;
     const bool are_excluded = least->is_excluded || most->is_excluded;
-    if (!is_whole) {
-        return least->value > most->value || (are_excluded && least->value == most->value);
-    }
-    return least->value + (least->is_excluded ? 1 : 0) > most->value - (most->is_excluded ? 1 : 0);
+    return least->value > most->value || (are_excluded && least->value == most->value);
 }
 
 ByteProgram::Node NumberRange::write(ByteProgram& program, ByteProgram::Node next) const {
-    const Bound low = least.value_or(turned(kEndless));
-    const Bound high = most.value_or(kEndless);
     Magnitudes magnitudes(program, next);
     std::optional<Node> positive;
-    if (high.value >= 0) {
-        const Bound from = low.value >= 0 ? low : Bound{};
-        positive = magnitudes.read(is_whole, from, high);
+    if (!most || most->value >= 0) {
+        const Bound from = least && least->value >= 0 ? *least : Bound{};
+        positive = magnitudes.read(is_whole, from, most);
     }
     std::optional<Node> negative;
-    if (low.value < 0) {
+    if (!least || least->value < 0) {
         // From zero on, which has no sign.
-        const Bound from = high.value < 0 ? turned(high) : Bound{0, true};
-        negative = magnitudes.read(is_whole, from, turned(low));
+        const Bound from = most && most->value < 0 ? turned(*most) : Bound{0, true};
+        negative = magnitudes.read(is_whole, from, turned(least));
     }
     if (!negative) return *positive;
     const Node minus = program.literal("-", *negative);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "model/grammar/number_range.h"
 #include "model/grammar/schema_program.h"
 #include "proto/sanitizers.h"
 #include "tests/model/grammar/grammar_texts.h"
@@ -56,6 +57,17 @@ TEST(SchemaNumbers, NumbersAreWithinTheirBounds) {
         {R"({"minimum": -3, "exclusiveMaximum": 0})", {"-3", "-3.0", "-0.1"}, {"0", "-3.1", "1"}},
         {R"({"type": "integer", "minimum": 5, "exclusiveMinimum": 5})", {"6"}, {"5"}},
         {R"({"type": "integer", "maximum": 1e30})", {"999999999999999999"}, {"1.0"}},
+        {R"({"type": "integer", "maximum": 18446744073709551615})", {"999999999999999999"}, {}},
+        {R"({"type": "integer", "minimum": -9223372036854775808})", {"-999999999999999999"}, {}},
+        {R"({"type": "number", "maximum": 999999999999999999})",
+         {"999999999999999999", "999999999999999999.0", "999999999999999998.5", "-1.5"},
+         {"999999999999999999.5"}},
+        {R"({"type": "number", "exclusiveMinimum": 999999999999999999})",
+         {"999999999999999999.5"},
+         {"999999999999999999", "999999999999999999.0", "999999999999999998.5", "0"}},
+        {R"({"type": "number", "exclusiveMaximum": -999999999999999999})",
+         {"-999999999999999999.5"},
+         {"-999999999999999999", "-999999999999999998.5", "0"}},
     };
     for (const Bounds& bounds : kBounds) {
         const auto program = schema_program(bounds.schema);
@@ -65,6 +77,37 @@ TEST(SchemaNumbers, NumbersAreWithinTheirBounds) {
         }
         for (const char* text : bounds.refused) {
             EXPECT_FALSE(allows(program.value(), text)) << text << " against " << bounds.schema;
+        }
+    }
+}
+
+// Goal: the same of bounds that no double holds. Method: those beside the greatest and the least
+// integer that is written, and the integers beside both. Oracle: comparison.
+TEST(SchemaNumbers, IntegersAreWithinBoundsThatNoDoubleHolds) {
+    constexpr int64_t kMost = NumberRange::kMost;
+    for (const int64_t bound : {kMost, kMost - 1, kMost - 9, -kMost, 1 - kMost, 9 - kMost}) {
+        for (const std::string name :
+             {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+            const bool is_least = name.ends_with("inimum");
+            const bool is_excluded = name.starts_with("exclusive");
+            const auto meets = [&](int64_t value) {
+                if (value == bound) return !is_excluded;
+                return (value > bound) == is_least;
+            };
+            const std::string schema =
+                fmt::format(R"({{"type": "integer", "{}": {}}})", name, bound);
+            if (!meets(is_least ? kMost : -kMost)) {
+                EXPECT_EQ(refusal(schema), "json_schema: #: there is no number between its bounds");
+                continue;
+            }
+            const auto program = schema_program(schema);
+            ASSERT_TRUE(program.ok()) << program.error().message;
+            for (int64_t i = 0; i <= 12; ++i) {
+                for (const int64_t value : {kMost - i, i - kMost, i}) {
+                    EXPECT_EQ(allows(program.value(), std::to_string(value)), meets(value))
+                        << value << " against " << schema;
+                }
+            }
         }
     }
 }
