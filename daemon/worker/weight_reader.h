@@ -25,8 +25,8 @@ class WeightReader {
     using OnDamage = void (*)(const Error& error);
 
     // `cpus`: where it may run; empty: anywhere. `metrics` gets kWeightBytesLeft of it alone.
-    // `experts` outlives the object. Returns when the thread needs no further system calls of its
-    // own but madvise (system_calls.h).
+    // `experts` outlives the object. Returns when the thread has made all system calls that a
+    // confined worker may not make (system_calls.h): it reads by madvise().
     WeightReader(model::MappedExperts& experts,
                  Metrics metrics,
                  std::span<const uint32_t> cpus,

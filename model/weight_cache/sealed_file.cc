@@ -14,6 +14,11 @@
 #include "model/safetensors/file_error.h"
 #include "proto/failure.h"
 
+// Kernel headers of the oldest supported distribution lack it (Linux 5.14).
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
 namespace afd::model {
 namespace {
 
@@ -106,6 +111,22 @@ void* map_aligned(int fd, size_t size) {
     return data;
 }
 
+constexpr const char* kCannotBeRead = "cannot be read: the disk fails, or the file was cut short";
+
+// Brings mapped bytes into memory, in huge pages as a touch does. False: a touch would be a SIGBUS.
+// What else the kernel may say is nothing about the file (it is older than 5.14, it has no memory);
+// a touch then shows the rest.
+// On two busy cores of an EPYC, blocks of 11 MiB that were touched at once came from the disk at
+// 2.7 GB/s, these at 2.4, also in pieces of 2 MiB. From memory there was no difference.
+bool can_be_read(std::span<const std::byte> bytes) {
+    const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = reinterpret_cast<uintptr_t>(bytes.data());
+    const uintptr_t begin = first / page * page;
+    const size_t count = first + bytes.size() - begin;
+    if (::madvise(reinterpret_cast<void*>(begin), count, MADV_POPULATE_READ) == 0) return true;
+    return errno != EFAULT && errno != EHWPOISON;
+}
+
 }  // namespace
 
 SealedFile::SealedFile(SealedFile&& other) noexcept
@@ -172,6 +193,7 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
         return data_loss("{}: {}", with(path_, what));
     };
     FixedHeader fixed;
+    if (!can_be_read({data_, sizeof fixed})) return lost(kCannotBeRead);
     std::memcpy(&fixed, data_, sizeof fixed);
     if (fixed.magic != kMagic) return lost("not a weight cache file (wrong first bytes)");
     if (fixed.version != kVersion || fixed.byte_order != kByteOrder) {
@@ -187,6 +209,7 @@ Result<> SealedFile::read_header(const std::string& key, std::span<const size_t>
     if (fixed.file_bytes != size_) {
         return lost(fmt::format("has {} bytes; its header says {}", size_, fixed.file_bytes));
     }
+    if (!can_be_read({data_, fixed.header_bytes})) return lost(kCannotBeRead);
     if (header_checksum({data_, fixed.header_bytes}) != fixed.checksum) {
         return lost("the header's checksum is wrong");
     }
@@ -227,6 +250,9 @@ void SealedFile::close_descriptor() {
 }
 
 Result<> SealedFile::verify(size_t index) const {
+    if (!can_be_read(block(index))) {
+        return data_loss("{}: block {} {}", with(path_, index, kCannotBeRead));
+    }
     if (Checksum::of(block(index)) == blocks_[index].checksum) return {};
     return data_loss("{}: block {} has another checksum than when it was written",
                      with(path_, index));

@@ -12,14 +12,17 @@
 //
 // A file is written under a temporary name, flushed to the disk and renamed: whoever can open its
 // name sees all of it. Nothing here truncates or writes a file that has its final name, so a
-// mapping never loses its pages (no SIGBUS) as long as nobody else truncates files of our
-// directory; that is why the directory belongs to the user and to nobody else
-// (model/weight_cache/weight_cache.h). Removing or replacing the file is harmless: a mapping keeps
-// the old one.
+// mapping never loses its pages as long as nobody else truncates files of our directory; that is
+// why the directory belongs to the user and to nobody else (model/weight_cache/weight_cache.h).
+// Removing or replacing the file is harmless: a mapping keeps the old one.
 //
 // Blocks may be read and checked long after the file was opened. Who finds one damaged then
 // condemns the file, by taking away the right to read it: whoever opens its name from then on
 // writes it anew.
+//
+// What the disk does not deliver is an error of open() and verify(), which let the kernel read
+// before they touch anything (from Linux 5.14 on). A SIGBUS it is for who reads a block that was
+// never verified, or that memory did not keep.
 
 #include <cstddef>
 #include <cstdint>
@@ -60,7 +63,8 @@ class SealedFile {
     // Read-only, at a multiple of 4096; valid while this object lives.
     std::span<const std::byte> block(size_t index) const;
 
-    // Reads all bytes of the block. Errors: kDataLoss.
+    // Reads all bytes of the block. Needs no system call but madvise.
+    // Errors: kDataLoss: they cannot be read, or are others than were written.
     Result<> verify(size_t index) const;
 
     // For who has found a block damaged. Needs no system call but fchmod.

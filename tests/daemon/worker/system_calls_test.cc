@@ -26,7 +26,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -36,7 +38,9 @@
 #include <vector>
 
 #include "daemon/worker/system_calls.h"
+#include "model/weight_cache/sealed_file.h"
 #include "ops/format/amx_support.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -253,6 +257,31 @@ TEST(SystemCalls, MemoryDescriptorsAndTheEndStay) {
                   return 0;
               }),
               128 + SIGABRT);
+}
+
+// Goal: a confined worker finds that its mapped weights cannot be read, and no signal does. Method:
+// their file is cut short before the child confines itself. Oracle: the child's end; the file's
+// mode.
+TEST(SystemCalls, MappedWeightsThatCannotBeReadAreCondemned) {
+    if (!can_confine()) return;
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path("weights");
+    const std::array<size_t, 1> sizes = {8192};
+    auto writer = model::SealedFileWriter::create(path, "key", sizes);
+    ASSERT_TRUE(writer.ok()) << writer.error().message;
+    ASSERT_TRUE(writer.value().write(0, std::vector<std::byte>(sizes[0])).ok());
+    ASSERT_TRUE(writer.value().seal().ok());
+    const auto file = model::SealedFile::open(path, "key", sizes);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+    ASSERT_EQ(truncate(path.c_str(), 4096), 0);
+    const auto use = [&file] {
+        if (file.value().verify(0).ok()) return 1;
+        file.value().condemn();
+        return 0;
+    };
+    EXPECT_EQ(in_confined_child(use, true), 0);
+    EXPECT_TRUE(model::SealedFile::is_condemned(path));
 }
 
 }  // namespace

@@ -306,6 +306,30 @@ TEST_P(ExpertCacheTest, DamageIsFoundWithItsExpertOnly) {
     EXPECT_EQ(loaded(mine).report.num_written, 1u);
 }
 
+// Goal: an expert that the disk does not deliver is damage as any other, and not the end of every
+// worker that comes to it. Method: the file is cut short while it is mapped. Oracle: who uses the
+// expert tells and condemns; the next load packs that layer.
+TEST_P(ExpertCacheTest, AnExpertThatCannotBeReadIsPackedAgainByTheNext) {
+    (void)loaded(slots_);
+    const LoadedExperts experts = loaded(slots_);
+    experts.mapped->on_damage([](const Error& error) {
+        const char* said = "0001.experts: block 0 cannot be read";
+        ::_exit(error.message.find(said) == std::string::npos ? 1 : 3);
+    });
+    fs::permissions(file(1), fs::perms::owner_read | fs::perms::owner_write);
+    fs::resize_file(file(1), 4096);
+    const auto slot = std::ranges::find_if(
+        slots_, [](const ExpertSlot& one) { return one.layer == 1 && one.expert == 0; });
+    ASSERT_NE(slot, slots_.end());
+    const ops::ExpertGroup group{static_cast<int64_t>(slot->key), 1};
+    EXPECT_EXIT(experts.mapped->before({&group, 1}, serial_), ::testing::ExitedWithCode(3), "");
+    const LoadedExperts next = loaded(slots_);
+    EXPECT_EQ(next.report.num_written, 1u);
+    EXPECT_THAT(next.report.warning, HasSubstr("0001.experts: a worker has found it damaged"));
+    EXPECT_EQ(check_all(*next.mapped), "");
+    EXPECT_EQ(bytes_of(next.table), without_cache(slots_));
+}
+
 // One process ends of the first damage; the next one must not end of the second.
 TEST_P(ExpertCacheTest, AfterDamageEverythingIsCheckedFirst) {
     (void)loaded(slots_);

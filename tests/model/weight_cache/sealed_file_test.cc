@@ -180,6 +180,26 @@ TEST_F(SealedFileTest, EveryTruncationIsFound) {
                           std::to_string(good.size())));
 }
 
+// Goal: bytes that do not come are an error and no signal. Method: the file is cut short while it
+// is mapped, which the kernel answers as it answers a disk that fails. Oracle: the blocks that are
+// there still, and the message of the one that is not.
+TEST_F(SealedFileTest, ABlockThatCannotBeReadIsAnErrorAndNoSignal) {
+    write_sample();
+    const auto file = SealedFile::open(path_, kKey, sizes_of(blocks_));
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_write);
+    // The first page of the last block stays.
+    const std::span<const std::byte> last = file.value().block(4);
+    const auto begin = static_cast<size_t>(last.data() - file.value().block(0).data()) + 4096;
+    fs::resize_file(path_, begin + 4096);
+    for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(file.value().verify(i).ok()) << i;
+    const Result<> verified = file.value().verify(4);
+    ASSERT_FALSE(verified.ok());
+    EXPECT_EQ(verified.error().code, Code::kDataLoss);
+    EXPECT_EQ(verified.error().message,
+              path_ + ": block 4 cannot be read: the disk fails, or the file was cut short");
+}
+
 TEST_F(SealedFileTest, ACondemnedFileIsNotOpenedAgainUntilItIsWrittenAnew) {
     write_sample();
     EXPECT_FALSE(SealedFile::is_condemned(path_));
