@@ -52,10 +52,12 @@ class FirstProblem {
     std::optional<Error> error_;
 };
 
-int64_t modified_ns(const std::string& path) {
+// Unsigned: a file may say any year, and int64 ends in 2262.
+uint64_t modified_ns(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) return 0;
-    return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+    return static_cast<uint64_t>(status.st_mtim.tv_sec) * 1'000'000'000u +
+           static_cast<uint64_t>(status.st_mtim.tv_nsec);
 }
 
 }  // namespace
@@ -145,7 +147,7 @@ Result<std::optional<FileLock>> ExpertCache::try_lock(uint32_t layer) const {
     return FileLock::try_acquire(path(layer) + ".lock");
 }
 
-int64_t ExpertCache::progress(uint32_t layer) const {
+uint64_t ExpertCache::progress(uint32_t layer) const {
     return std::max(modified_ns(path(layer)), modified_ns(path(layer) + ".tmp"));
 }
 

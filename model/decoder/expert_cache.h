@@ -53,7 +53,7 @@ class ExpertCache {
 
     // When the layer's file, or the unfinished one, was last written, in ns since the epoch; 0 if
     // there is none. A number that changes shows that whoever packs is alive.
-    int64_t progress(uint32_t layer) const;
+    uint64_t progress(uint32_t layer) const;
 
     // Packs all experts of the layer into its file. REQUIRES: the caller holds the lock.
     // `problem` is set, and the rest of the work left out, if the file could not be written.

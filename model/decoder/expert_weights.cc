@@ -154,7 +154,8 @@ class CachedLoad {
     }
 
     bool others_move() {
-        int64_t sum = 0;
+        // Unsigned: the times of a few layers are beyond 64 bits, and only a change counts.
+        uint64_t sum = 0;
         for (const auto& [layer, slots] : left_) sum += cache_.progress(layer);
         return std::exchange(progress_, sum) != sum;
     }
@@ -173,7 +174,7 @@ class CachedLoad {
     ops::Parallel& parallel_;
     LoadedExperts& out_;
     SlotsByLayer left_;
-    int64_t progress_ = 0;
+    uint64_t progress_ = 0;
     bool checks_all_ = false;  // Before they are used: one was found damaged.
 };
 
