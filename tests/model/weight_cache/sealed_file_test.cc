@@ -15,16 +15,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "model/weight_cache/checksum.h"
 #include "model/weight_cache/file_lock.h"
 #include "model/weight_cache/weight_cache.h"
+#include "model/weight_cache/whole_pages.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::model {
@@ -36,11 +41,10 @@ using ::testing::HasSubstr;
 
 constexpr char kKey[] = "model 0123456789abcdef layer 3";
 
-// Blocks of awkward sizes: empty, odd, a whole page, several.
-std::vector<std::vector<std::byte>> sample_blocks() {
+std::vector<std::vector<std::byte>> blocks_of(std::initializer_list<size_t> sizes) {
     std::mt19937 generator(5);
     std::vector<std::vector<std::byte>> blocks;
-    for (const size_t size : {1000, 0, 4096, 1, 77777}) {
+    for (const size_t size : sizes) {
         std::vector<std::byte>& block = blocks.emplace_back(size);
         for (std::byte& value : block) value = static_cast<std::byte>(generator());
     }
@@ -84,7 +88,8 @@ class SealedFileTest : public ::testing::Test {
 
     const test::TemporaryDirectory directory_;
     const std::string path_ = directory_.path() + "/file";
-    const std::vector<std::vector<std::byte>> blocks_ = sample_blocks();
+    // Of awkward sizes: empty, odd, a whole page, several.
+    const std::vector<std::vector<std::byte>> blocks_ = blocks_of({1000, 0, 4096, 1, 77777});
 };
 
 TEST_F(SealedFileTest, WhatIsWrittenComesBackAligned) {
@@ -99,6 +104,39 @@ TEST_F(SealedFileTest, WhatIsWrittenComesBackAligned) {
     }
     EXPECT_FALSE(fs::exists(path_ + ".tmp"));
     EXPECT_EQ(fs::status(path_).permissions(), fs::perms::owner_read);
+}
+
+// Goal: blocks that fill huge pages, and share them, come back in whatever order they are written.
+// Method: two threads take them from a shuffled list, several times. Oracle: what was written.
+TEST_F(SealedFileTest, BlocksBeyondAHugePageComeBackFromTwoThreads) {
+    constexpr size_t kHuge = WholePages::kBytes;
+    const auto blocks = blocks_of({kHuge + kHuge / 2 + 1, 0, kHuge - 4096, 5000, kHuge});
+    std::vector<size_t> order(blocks.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::mt19937 generator(8);
+    for (int round = 0; round < 6; ++round) {
+        std::shuffle(order.begin(), order.end(), generator);
+        auto writer = SealedFileWriter::create(path_, kKey, sizes_of(blocks));
+        ASSERT_TRUE(writer.ok()) << writer.error().message;
+        std::atomic<size_t> next{0};
+        const auto write = [&] {
+            for (size_t at = next++; at < order.size(); at = next++) {
+                const Result<> written = writer.value().write(order[at], blocks[order[at]]);
+                EXPECT_TRUE(written.ok()) << written.error().message;
+            }
+        };
+        std::thread other(write);
+        write();
+        other.join();
+        const Result<> sealed = writer.value().seal();
+        ASSERT_TRUE(sealed.ok()) << sealed.error().message;
+        const auto file = SealedFile::open(path_, kKey, sizes_of(blocks));
+        ASSERT_TRUE(file.ok()) << file.error().message;
+        for (size_t i = 0; i < blocks.size(); ++i) {
+            EXPECT_TRUE(file.value().verify(i).ok()) << i;
+            EXPECT_TRUE(std::ranges::equal(file.value().block(i), blocks[i])) << i;
+        }
+    }
 }
 
 // Goal: no damage of one byte goes unnoticed, wherever it is, padding between blocks aside.
