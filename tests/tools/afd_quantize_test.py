@@ -15,6 +15,7 @@ import tempfile
 import unittest
 
 AFD_QUANTIZE, MODEL = "afd-quantize", ""
+MIXTRAL = pathlib.Path(__file__).parents[1] / "model/family/released/mixtral_8x7b.json"
 
 
 class RefusedAtOnce(unittest.TestCase):
@@ -40,6 +41,25 @@ class RefusedAtOnce(unittest.TestCase):
         self.assert_refused(f"{self.text}/x: cannot be written: Not a directory; "
                             "--out FILE names another place",
                             "--kv-scales", self.text, "--out", self.text / "x")
+
+    def test_kv_scales_of_a_model_that_is_not_there(self) -> None:
+        self.model = "/nonexistent"
+        self.assert_refused("/nonexistent/config.json: no such file; give the directory of a "
+                            "checkpoint in the layout of Hugging Face (config.json, *.safetensors, "
+                            "tokenizer.json)",
+                            "--kv-scales", self.text)
+
+    def test_kv_scales_of_a_model_with_grouped_heads(self) -> None:
+        # Neither its weights and tokenizer nor the text are there, and no file is made.
+        model = self.folder / "mixtral"
+        model.mkdir()
+        shutil.copy(MIXTRAL, model / "config.json")
+        self.model = str(model)
+        self.assert_refused("--kv-scales: models of type mixtral have another kind of attention "
+                            "than multi-head latent attention, which kv_dtype = int8_channel needs; "
+                            "int8 and fp8 need no factors",
+                            "--kv-scales", self.folder / "no")
+        self.assertEqual([path.name for path in model.iterdir()], ["config.json"])
 
     def test_a_temporary_directory_that_is_not_there(self) -> None:
         self.assert_refused("TMPDIR=/no/such/place: No such file or directory; set TMPDIR to a "

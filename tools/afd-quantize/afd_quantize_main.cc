@@ -17,6 +17,7 @@
 #include "model/decoder/attention_half.h"
 #include "model/decoder/serving_memory.h"
 #include "model/family/model_files.h"
+#include "model/mla/mla_config.h"
 #include "model/safetensors/whole_file.h"
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/int4_rows.h"
@@ -202,6 +203,13 @@ Result<> compare_serving(const Options& options) {
 
 // --kv-scales: beside the weights, where kv_dtype = int8_channel looks for it.
 Result<> measure_kv_scales(const Options& options) {
+    // Before the place of the result, which is beside it: without a model there is none.
+    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(options.model_dir));
+    if (const auto shape = model::mla_shape_of(config); !shape.ok()) {
+        return Error{shape.error().code,
+                     "--kv-scales: " + shape.error().message +
+                         ", which kv_dtype = int8_channel needs; int8 and fp8 need no factors"};
+    }
     const std::string path =
         options.out.empty() ? options.model_dir + "/" + model::kKvScalesFile : options.out;
     // Before hours of work.
@@ -209,7 +217,6 @@ Result<> measure_kv_scales(const Options& options) {
     if (!file.ok()) {
         return Error{file.error().code, file.error().message + "; --out FILE names another place"};
     }
-    AFD_ASSIGN(const model::ModelConfig config, model::load_model_config(options.model_dir));
     AFD_ASSIGN(model::Tokenizer tokenizer, model::Tokenizer::load(options.model_dir));
     AFD_ASSIGN(const TextSample text, TextSample::read(options.kv_scales, tokenizer, config));
     // Beside the result, too, which shows now whether that can be written.
