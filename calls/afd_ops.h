@@ -126,8 +126,9 @@ size_t afd_ops_num_outputs(const afd_ops_call* call);
 afd_ops_tensor afd_ops_output(const afd_ops_call* call, size_t index);
 
 /* Step two. `outputs`: memory of each output, in their order, aligned for its elements. What an
- * operator leaves untouched keeps its bytes. On an error nothing has been written, unless a
- * reference found no memory. */
+ * operator leaves untouched keeps its bytes. An output that shares memory with an input, a tensor
+ * in place or another output is AFD_OPS_INVALID_ARGUMENT. On an error nothing has been written,
+ * unless a reference found no memory. */
 int afd_ops_run(afd_ops_call* call,
                 void* const* outputs,
                 void* workspace,

@@ -122,6 +122,18 @@ std::span<std::byte> bytes_of(const TensorView& view) {
     return {static_cast<std::byte*>(view.data), view.num_elements() * size_of(view.dtype)};
 }
 
+// REQUIRES: both are contiguous, as every tensor is that an operator takes.
+bool share_memory(const TensorView& a, const TensorView& b) {
+    const auto begin_of = [](const TensorView& view) {
+        return reinterpret_cast<uintptr_t>(view.data);
+    };
+    const auto end_of = [&](const TensorView& view) {
+        return begin_of(view) + bytes_of(view).size();
+    };
+    const bool is_any_empty = a.num_elements() == 0 || b.num_elements() == 0;
+    return !is_any_empty && begin_of(a) < end_of(b) && begin_of(b) < end_of(a);
+}
+
 // A window of each worker, as its rows: of a tensor [workers, bytes], or of one that is one.
 TensorView rows_of(const TensorView& view) {
     if (view.rank != 1) return view;
@@ -376,9 +388,34 @@ std::string OperatorCall::largest_source() const {
     return source.empty() ? "" : sources.text(source) + "; ";
 }
 
+// Operators read while they write, in an order of their own.
+Result<> OperatorCall::check_separate(std::span<void* const> memory) const {
+    const auto refuse = [&](size_t output, std::string_view other) {
+        return refuse_call(*spec_,
+                           fmt::format("{} shares memory with {}; give it memory of its own",
+                                       outputs_[output].name,
+                                       other));
+    };
+    const auto output_at = [&](size_t i) {
+        TensorView view = outputs_[i].view;
+        view.data = memory[i];
+        return view;
+    };
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+        for (const NamedTensor& tensor : tensors_) {
+            if (share_memory(output_at(i), tensor.view)) return refuse(i, tensor.name);
+        }
+        for (size_t j = 0; j < i; ++j) {
+            if (share_memory(output_at(i), output_at(j))) return refuse(i, outputs_[j].name);
+        }
+    }
+    return {};
+}
+
 Result<> OperatorCall::run(std::span<void* const> memory, std::span<std::byte> workspace) {
     AFD_ASSERT(memory.size() == outputs_.size(), "memory of %zu outputs", memory.size());
     AFD_ASSERT(workspace.size() >= workspace_bytes_, "workspace of %zu bytes", workspace.size());
+    AFD_TRY(check_separate(memory));
     for (size_t i = 0; i < memory.size(); ++i) targets_[i]->data = memory[i];
     return options_.is_reference ? reference_() : fast_(workspace);
 }

@@ -99,7 +99,8 @@ class OperatorCall {
     uint64_t tensor_bytes() const;
 
     // `memory`: of each output, in their order, aligned for its elements; rows that an operator
-    // leaves untouched stay as they are. Errors: the operator's; then nothing was written.
+    // leaves untouched stay as they are. Errors: kInvalidArgument where an output shares memory
+    // with an input, a tensor in place or another output; the operator's. Then nothing was written.
     // REQUIRES: workspace is aligned to 64 bytes and as large as workspace_bytes() says.
     Result<> run(std::span<void* const> memory, std::span<std::byte> workspace);
 
@@ -164,6 +165,7 @@ class OperatorCall {
     // Whether memory for it is still to be had.
     bool is_wanted(const NamedTensor& output) const;
     Result<> check_memory() const;
+    Result<> check_separate(std::span<void* const> memory) const;
     std::string largest_source() const;
 
     const ops::OperatorSpec* spec_ = nullptr;

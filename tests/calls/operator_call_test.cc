@@ -268,6 +268,44 @@ TEST(OperatorCall, RefusesTensorsThatNoOperatorCanRead) {
               name + "expanded_x is an output; inputs are x, expert_idx, scale, offset");
 }
 
+// Goal: no operator overwrites what it has yet to read. Method: outputs one behind the other, which
+// touch and do not overlap; then one of them moved by its last or first byte into what is there.
+// Oracle: the message; the bytes of the input.
+TEST(OperatorCall, RefusesOutputsThatShareMemory) {
+    Example example = routing_example();
+    const auto made = call(example.name, example.given, example.attributes);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    OperatorCall& ready = *made.value();
+    const ops::Workspace workspace(ready.workspace_bytes());
+    const ops::Workspace block(1 << 16);
+    std::vector<void*> apart;
+    size_t begin = 0;
+    for (const NamedTensor& output : ready.outputs()) {
+        apart.push_back(&block.bytes()[begin]);
+        begin += output.view.num_elements() * size_of(output.view.dtype);
+    }
+    const auto refusal = [&](size_t moved, void* to) {
+        std::vector<void*> memory = apart;
+        memory[moved] = to;
+        const Result<> done = ready.run(memory, workspace.bytes());
+        return done.ok() ? "" : done.error().message;
+    };
+    const std::string name = "moe_init_routing_v3: ";
+    const std::string advice = "; give it memory of its own";
+    ASSERT_EQ(ready.outputs()[1].name, "expanded_row_idx");
+    EXPECT_EQ(refusal(0, apart[0]), "");
+    EXPECT_EQ(refusal(1, static_cast<std::byte*>(apart[1]) - sizeof(int32_t)),
+              name + "expanded_row_idx shares memory with expanded_x" + advice);
+
+    std::vector<std::byte>& x = example.given[0].bytes;
+    std::ranges::fill(x, std::byte{1});
+    const std::vector<std::byte> before = x;
+    EXPECT_EQ(refusal(0, x.data()), name + "expanded_x shares memory with x" + advice);
+    EXPECT_EQ(refusal(0, &x[x.size() - 2]), name + "expanded_x shares memory with x" + advice);
+    EXPECT_EQ(x, before);
+    EXPECT_EQ(error_parameter(ready.spec(), refusal(0, x.data())), "expanded_x");
+}
+
 TEST(ErrorParameter, IsTheNameThatTheRecordHas) {
     const ops::OperatorSpec& spec = ops::kMoeInitRoutingV3Spec;
     EXPECT_EQ(error_parameter(spec, "moe_init_routing_v3: quant_mode is 5; allowed are -1, 0, 1"),

@@ -102,6 +102,47 @@ def test_outputs_can_be_the_callers_own_memory():
     assert refused.value.parameter == "expanded_x"
 
 
+# Goal: no operator overwrites what it has yet to read. Oracle: the message; memory as it was.
+@pytest.mark.parametrize("give", [lambda array: array, OnlyDlpack, OnlyInterface])
+def test_outputs_share_memory_with_nothing_else(give):
+    rows = np.arange(24 * 16, dtype=np.float32).reshape(24, 16)
+    x, ids = rows[:8], np.zeros((8, 1), np.int32)
+
+    def route(**out):
+        return afd.moe_init_routing_v3(give(x), ids, expert_num=2, out=out)
+
+    before = rows.copy()
+    for first in (0, 7):
+        with pytest.raises(afd.InvalidArgument, match="expanded_x shares memory with x; give it "
+                                                      "memory of its own") as refused:
+            route(expanded_x=give(rows[first:first + 8]))
+        assert refused.value.parameter == "expanded_x"
+    np.testing.assert_array_equal(rows, before)
+    neighbours = rows[8:16]
+    route(expanded_x=give(neighbours), expanded_row_idx=give(rows[16].view(np.int32)[:8]))
+    np.testing.assert_array_equal(neighbours, x)
+
+    both = np.zeros((8, 2), np.float32)
+    with pytest.raises(afd.InvalidArgument, match="expert_idx shares memory with y; ") as refused:
+        afd.moe_gating_top_k(x, k=2, out={"y": give(both), "expert_idx": give(both.view(np.int32))})
+    assert refused.value.parameter == "expert_idx"
+    logits = np.eye(4, dtype=np.float32)
+    with pytest.raises(afd.InvalidArgument, match="y shares memory with x; ") as refused:
+        afd.moe_gating_top_k(logits, k=4, out={"y": logits})
+    assert refused.value.parameter == "y"
+
+
+def test_an_output_does_not_share_memory_with_what_is_in_place():
+    context = afd.ScheduleContext.create(
+        session_num=1, micro_batch_num=2, micro_batch_size=3, selected_expert_num=2, expert_num=4,
+        attn_to_ffn_token_size=512, ffn_to_attn_token_size=512)
+    window = np.zeros(context.attention_window_bytes, np.uint8)
+    with pytest.raises(afd.InvalidArgument, match="taken shares memory with schedule_context; "):
+        afd.attention_worker_scheduler(context, window,
+                                       out={"taken": np.asarray(context).view(np.int32)[:1]})
+    assert afd.attention_worker_scheduler(context, window).taken == [-1]
+
+
 # Goal: where there is one element, nobody steps to the next; NumPy keeps the stride of what such an
 # array was cut from.
 @pytest.mark.parametrize("give", [lambda array: array, OnlyDlpack, OnlyInterface])
