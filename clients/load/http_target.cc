@@ -194,8 +194,10 @@ std::string error_text(const std::string& body) {
         if (error.is_string()) return printable(error);
         for (const char* field : {"message", "detail"}) {
             if (!error.is_object() || !error.contains(field)) continue;
-            return printable(error[field].is_string() ? error[field].get<std::string>()
-                                                      : error[field].dump());
+            const JsonValue& said = error[field];
+            // dump() needs stack for each level, and a server may nest as deep as it likes.
+            if (said.is_structured()) return printable(body);
+            return printable(said.is_string() ? said.get<std::string>() : said.dump());
         }
     }
     if (body.empty()) return "without a reason";

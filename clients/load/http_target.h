@@ -52,8 +52,9 @@ Result<HttpTarget> inspect_target(const HttpOptions& options,
                                   std::chrono::milliseconds timeout,
                                   const Cancellation& cancellation);
 
-// What the server says is wrong in the body of an answer. If it has no form that is known: the
-// beginning of the body, with '?' for what is not ASCII. One line, at most a few hundred bytes.
+// What the server says is wrong in the body of an answer. If it says it with a list or an object:
+// the beginning of the body; if the body has no form that is known: the same with '?' for what is
+// not ASCII. One line, at most a few hundred bytes.
 std::string error_text(const std::string& body);
 
 }  // namespace afd::client

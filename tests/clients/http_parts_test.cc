@@ -290,6 +290,25 @@ TEST(HttpTarget, ErrorTextIsWhatTheServerSays) {
     EXPECT_EQ(error_text(""), "without a reason");
     EXPECT_EQ(error_text(R"({"error":{"message":"a\u001b[2J\nb"}})"), "a [2J b");
     EXPECT_EQ(error_text(std::string(5000, 'x')).size(), 303u);
+    EXPECT_EQ(error_text(R"({"error":{"message":7}})"), "7");
+    EXPECT_EQ(error_text("{\"detail\":\n[{\"msg\":\"\u00fc\"}]}"),
+              "{\"detail\": [{\"msg\":\"\u00fc\"}]}");
+}
+
+// Goal: no server ends the program by an answer of many levels, each of which may cost stack.
+// Oracle: the process lives; the beginning of the bytes is shown.
+TEST(HttpTarget, ErrorsMayBeNestedAsDeepAsTheyLike) {
+    constexpr size_t kLevels = 300'000;
+    const std::string nested = std::string(kLevels, '[') + std::string(kLevels, ']');
+    for (const char* begin : {R"({"error":{"message":)", R"({"error":{"detail":)"}) {
+        const std::string body = begin + nested + "}}";
+        const std::string shown = body.substr(0, 300) + "...";
+        EXPECT_EQ(error_text(body), shown);
+        EXPECT_EQ(follow({body}).failure, "error in band: " + shown);
+    }
+    EXPECT_EQ(error_text(R"({"error":)" + nested + "}").substr(0, 12), R"({"error":[[[)");
+    EXPECT_THAT(follow({R"({"choices":[{"delta":{"content":)" + nested + "}}]}", "[DONE]"}).failure,
+                HasSubstr("no finish reason"));
 }
 
 }  // namespace
