@@ -204,6 +204,27 @@ def http_events():
     put("http_events", "lost", struct.pack("<H", 0b10) + b"\0" + bytes(8) + text)
 
 
+def http_answers():
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    done = b"data: [DONE]\n\n"
+    chat = (b'data: {"choices":[{"delta":{"role":"assistant","content":"a"}}]}\n\n'
+            b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n'
+            b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":1}}\n\n') + done
+    ids = (b'data: {"choices":[{"text":"a","token_ids":[1],"finish_reason":"length"}]}\r\n\r\n'
+           + done)
+    chunked = (head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(chat) + chat
+               + b"\r\n0\r\n\r\n")
+    refusal = b'{"error":{"message":"no room","code":429}}'
+    for name, said in (("chat", chunked), ("ids", head + b"\r\n" + ids), ("events", chat + ids),
+                       ("refusal", b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: %d\r\n\r\n"
+                        % len(refusal) + refusal)):
+        put("http_answers", name, b"\x07\0\0" + said)
+    deep = b'{"error":{"message":\x01\x02}}'
+    for name, said in (("deep", b"HTTP/1.1 400 Bad Request\r\n\r\n" + deep),
+                       ("deep-event", b"data: " + deep + b"\n\n")):
+        put("http_answers", name, b"\xff" + struct.pack("<H", 40000) + said)
+
+
 # --- files ---
 
 
@@ -326,6 +347,6 @@ def two_phase():
 
 
 for make in (client_messages, worker_messages, cluster_messages, ucx_records, near_link,
-             http_session, http_body, http_events, configuration, model_config, safetensors, tokenizer, tiktoken,
-             descriptors, schedule_context, two_phase):
+             http_session, http_body, http_events, http_answers, configuration, model_config, safetensors,
+             tokenizer, tiktoken, descriptors, schedule_context, two_phase):
     make()
