@@ -387,7 +387,9 @@ def _check_count(finished, num_tokens: int) -> None:
 
 
 def _is_repeated(field) -> bool:
-    return field.label == 3  # LABEL_REPEATED
+    if hasattr(field, "is_repeated"):
+        return field.is_repeated
+    return field.label == 3  # LABEL_REPEATED. Protobuf 7 has no labels any more.
 
 
 def _plain(value: Any) -> Any:

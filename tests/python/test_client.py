@@ -9,10 +9,12 @@ import socket
 import struct
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import afd
+from afd._client import _is_repeated
 from afd._messages import messages
 
 
@@ -363,6 +365,14 @@ def test_arguments_that_no_request_holds_are_named(serve, call, parameter):
     assert len(str(refused.value)) < 300
     assert client.generate("y").text == "einmal!"
     assert len(server.requests) == 1
+
+
+# Goal: the client reads messages with protobuf from 3 to 7. Method: descriptors as older and newer
+# ones have them: the newer ones have no label.
+def test_a_field_is_repeated_in_the_words_of_any_protobuf():
+    for repeated in (True, False):
+        assert _is_repeated(SimpleNamespace(label=3 if repeated else 1)) is repeated
+        assert _is_repeated(SimpleNamespace(is_repeated=repeated)) is repeated
 
 
 def test_where_an_instance_listens(monkeypatch, tmp_path):
