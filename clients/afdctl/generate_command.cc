@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "clients/afdctl/command.h"
+#include "clients/afdctl/standard_input.h"
 #include "clients/exit_code.h"
 
 namespace afd::client {
@@ -24,16 +25,22 @@ std::string reason_name(FinishReason reason) {
     }
 }
 
-std::string read_standard_input() {
-    return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+Result<std::string> text_of(const GenerateOptions& options, const Cancellation& cancellation) {
+    if (options.prompt != "-") return options.prompt;
+    AFD_ASSIGN(std::string text, read_standard_input(cancellation));
+    if (!text.empty()) return text;
+    return afd::Error{Code::kInvalidArgument,
+                      "standard input is empty; write a prompt to it, as in: "
+                      "echo \"Once upon a time\" | afdctl generate -"};
 }
 
-Generate to_message(const GenerateOptions& options) {
+Result<Generate> to_message(const GenerateOptions& options, const Cancellation& cancellation) {
     Generate request = options.wish;
     if (!options.prompt_ids.empty()) {
         for (const uint32_t id : options.prompt_ids) request.mutable_token_ids()->add_ids(id);
     } else {
-        request.set_text(options.prompt == "-" ? read_standard_input() : options.prompt);
+        AFD_ASSIGN(std::string text, text_of(options, cancellation));
+        request.set_text(std::move(text));
     }
     request.set_max_tokens(options.max_tokens);
     request.set_return_token_ids(options.token_ids);
@@ -90,8 +97,9 @@ Result<Generation> generate_or_resume(Client& client,
                                       const Cancellation& cancellation) {
     const auto timeout = to_milliseconds(options.timeout_s);
     if (options.resume_id.empty()) {
+        AFD_ASSIGN(const Generate request, to_message(options, cancellation));
         return client.generate(
-            to_message(options), on_chunk, &cancellation, timeout, [&](const Accepted& accepted) {
+            request, on_chunk, &cancellation, timeout, [&](const Accepted& accepted) {
                 print_resume_id(accepted, common.endpoint);
             });
     }

@@ -107,6 +107,34 @@ TEST(Afdctl, GenerateReadsStandardInput) {
     EXPECT_EQ(server.generates().at(0).text(), "a long\nprompt");
 }
 
+// Goal: no answer to a prompt that is not all there. Method: a pipe that stays open is interrupted
+// once afdctl has read what is in it; input that has no text. Oracle: what was sent; the message.
+TEST(Afdctl, GenerateSendsNothingOfAPromptThatIsInterrupted) {
+    MockAfdd server([](size_t, const Generate&) { return story({"x"}); });
+    ProgramOptions options;
+    options.input = "half of a";
+    options.interrupts_input = true;
+    const ProgramResult result = afdctl(server, {"generate", "-"}, options);
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "error: interrupted before standard input had ended\n");
+    EXPECT_TRUE(server.generates().empty());
+}
+
+TEST(Afdctl, GenerateRefusesAStandardInputWithoutAPrompt) {
+    MockAfdd server([](size_t, const Generate&) { return story({"x"}); });
+    const ProgramResult empty = afdctl(server, {"generate", "-"});
+    EXPECT_EQ(empty.exit_code, 1);
+    EXPECT_THAT(empty.err, StartsWith("error: standard input is empty; write a prompt to it"));
+    ProgramOptions options;
+    options.environment = {"XDG_RUNTIME_DIR=" + server.directory()};
+    const ProgramResult folder =
+        run_program({"/bin/sh", "-c", "exec \"$0\" generate - < /", AFDCTL}, options);
+    EXPECT_EQ(folder.exit_code, 1);
+    EXPECT_EQ(folder.err, "error: standard input cannot be read: Is a directory\n");
+    EXPECT_TRUE(server.generates().empty());
+}
+
 TEST(Afdctl, GenerateJsonIsOneObject) {
     MockAfdd server([](size_t, const Generate&) { return story({"\"quoted\" ", "\xc3\xa4"}); });
     const ProgramResult result =

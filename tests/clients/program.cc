@@ -52,6 +52,12 @@ void open_terminal(Pipe& pipe) {
     AFD_ASSERT(ioctl(pipe.ends[0], TIOCSWINSZ, &size) == 0, "TIOCSWINSZ: errno %d", errno);
 }
 
+// Whether what was written has been read.
+bool is_empty(const Pipe& pipe) {
+    int num_left = 0;
+    return ioctl(pipe.ends[1], FIONREAD, &num_left) == 0 && num_left == 0;
+}
+
 // Appends what is there to `text`; closes the reading end at the end of the stream, which for a
 // terminal is an error.
 void drain(Pipe& pipe, std::string& text) {
@@ -98,7 +104,7 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     // Inputs of tests are shorter than a pipe's buffer, so this does not block.
     [[maybe_unused]] const ssize_t written =
         write(in.ends[1], options.input.data(), options.input.size());
-    in.close_end(1);
+    if (!options.interrupts_input) in.close_end(1);
 
     ProgramResult result;
     const auto deadline = std::chrono::steady_clock::now() + kProgramTimeout;
@@ -121,7 +127,10 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
             signalled = true;
             kill(pid, options.signal);
         }
-        if (!interrupted && options.interrupt_when && options.interrupt_when(result.out)) {
+        const bool interrupts_now =
+            (options.interrupt_when && options.interrupt_when(result.out)) ||
+            (options.interrupts_input && is_empty(in));
+        if (!interrupted && interrupts_now) {
             interrupted = true;
             kill(pid, SIGINT);
         }

@@ -37,6 +37,8 @@ struct ProgramOptions {
     std::vector<int> closed_descriptors{};
     // Standard error is a terminal of 80 columns.
     bool err_is_terminal = false;
+    // `input` has no end, and once all of it has been read, the program gets SIGINT (once).
+    bool interrupts_input = false;
 };
 
 // Runs `arguments[0]`, a path, to its end.
