@@ -17,6 +17,8 @@ constexpr std::string_view kHeat = " .:-=+*#%@";
 constexpr size_t kNameWidth = 14;
 constexpr size_t kNumbersWidth = 36;
 constexpr size_t kBarMin = 10;
+// No model has more (model/family/decoder_keys.h); who answers at the socket may say anything.
+constexpr uint32_t kExpertsMax = 65536;
 
 // A worker's process, as long as it lives.
 const Worker* same_in(const Status& status, const Worker& worker) {
@@ -154,7 +156,7 @@ std::vector<uint64_t> expert_rows(const Status& before, const Status& now) {
         const Worker* first = same_in(before, worker);
         for (int i = 0; i < worker.expert_rows_size(); ++i) {
             const ExpertRows& expert = worker.expert_rows(i);
-            if (expert.is_shared()) continue;
+            if (expert.is_shared() || expert.expert() >= kExpertsMax) continue;
             const bool has_before = first != nullptr && i < first->expert_rows_size();
             rows[expert.expert()] +=
                 has_before ? since(first->expert_rows(i).rows(), expert.rows()) : 0;

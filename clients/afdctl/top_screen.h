@@ -26,7 +26,8 @@ struct WorkerLoad {
 };
 WorkerLoad worker_load(const Status& before, const Status& now, int worker);
 
-// Rows of each routed expert between the looks, of all FFN workers.
+// Rows of each routed expert between the looks, of all FFN workers; without those whose number no
+// expert can have.
 std::vector<uint64_t> expert_rows(const Status& before, const Status& now);
 
 // At most `size.rows` lines, none longer than `size.columns`, without colours or control bytes.

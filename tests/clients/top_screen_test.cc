@@ -84,6 +84,17 @@ TEST_F(TopScreenTest, DrawsHowHotEachRoutedExpertWas) {
     EXPECT_THAT(screen(), HasSubstr("[ -@ ]\n"));
 }
 
+// Goal: no answer costs more than the screen of it. Oracle: the numbers of the other experts.
+TEST_F(TopScreenTest, LeavesOutExpertsThatNoModelHas) {
+    for (const uint32_t expert : {UINT32_MAX, 1u << 31, 65'536u}) {
+        add_expert(now_, expert, 7, false);
+        ASSERT_EQ(expert_rows(before_, now_), (std::vector<uint64_t>{0, 10, 40, 0})) << expert;
+    }
+    EXPECT_THAT(screen(), HasSubstr("experts 0-3: 50 rows; "));
+    add_expert(now_, 65'535, 7, false);
+    EXPECT_EQ(expert_rows(before_, now_).size(), 65'536u);
+}
+
 // Counts of a successor are no continuation of its predecessor's.
 TEST_F(TopScreenTest, SaysNothingOfAWorkerThatWasReplaced) {
     now_.mutable_workers(0)->set_pid(555);
