@@ -32,6 +32,7 @@ nlohmann::ordered_json worker_json(const Worker& worker) {
     row["state"] = worker.state();
     row["num_restarts"] = worker.num_restarts();
     row["num_sequences"] = worker.num_sequences();
+    row["num_in_flight"] = worker.num_in_flight();
     row["kv_tokens_used"] = worker.kv_tokens_used();
     row["kv_tokens_total"] = worker.kv_tokens_total();
     row["kv_tokens_held"] = worker.kv_tokens_held();
@@ -103,6 +104,7 @@ std::string status_json(const Status& status) {
     object["ffn_scheduler"] = status.ffn_scheduler();
     object["expert_placement"] = status.expert_placement();
     object["segment_prefix"] = status.segment_prefix();
+    object["certificate_expires_s"] = status.certificate_expires_s();
     object["numeric_class"] = status.numeric_class();
     object["context_length"] = status.context_length();
     object["vocab_size"] = status.vocab_size();
