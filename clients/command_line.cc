@@ -47,6 +47,8 @@ std::string unknown_word_message(const CLI::App& app, const std::string& word) {
     if (is_option || is_command) {
         const std::string name = word.substr(0, word.find('='));
         const std::string near = nearest_word(name, known_words(app, is_option));
+        // It would have been taken but for the sign that no options follow.
+        if (near == name) return "unexpected " + word + " behind --; options come before --";
         if (!near.empty()) return message + "; did you mean " + near + "?";
     }
     const auto commands = app.get_subcommands();

@@ -364,6 +364,27 @@ TEST(Afdctl, FlagsCountBeforeTheEnvironment) {
                 HasSubstr("(instance 'other')"));
 }
 
+// Goal: who puts an option behind the sign that none follow is not told to mean what he wrote.
+TEST(Afdctl, OptionsComeBeforeTheSignThatNoneFollow) {
+    MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
+    const std::pair<std::vector<std::string>, std::string> cases[] = {
+        {{"generate", "--", "-5", "--max-tokens", "2"},
+         "error: unexpected --max-tokens behind --; options come before --\n"},
+        {{"generate", "--", "-5", "--max-tokens=2"},
+         "error: unexpected --max-tokens=2 behind --; options come before --\n"},
+        {{"generate", "--", "-5", "--max-token"},
+         "error: unknown option --max-token; did you mean --max-tokens?\n"},
+    };
+    for (const auto& [arguments, message] : cases) {
+        const ProgramResult result = afdctl(server, arguments);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(result.err, message);
+    }
+    EXPECT_TRUE(server.generates().empty());
+    EXPECT_EQ(afdctl(server, {"generate", "--max-tokens", "2", "--", "-5"}).exit_code, 0);
+    EXPECT_EQ(server.generates().at(0).text(), "-5");
+}
+
 TEST(Afdctl, WrongUsageExitsWithTwoAndNamesTheNearestWord) {
     MockAfdd server([](size_t, const Generate&) { return MockAnswer(); });
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
