@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """afd.Client: generate, stream and status over the socket of a running afdd (proto/client.proto)."""
 import contextlib
+import numbers
+import operator
 import os
 import re
 import reprlib
@@ -16,6 +18,7 @@ from afd._messages import FRAME_BYTES_MAX, Frames, messages, pack
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
 _POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
+_TIMEOUT_S_MAX = 10 ** 9  # A socket takes up to 2^63 ns.
 
 
 class Generation(NamedTuple):
@@ -69,8 +72,8 @@ class Client:
             for chunk in client.stream("Once upon a time"):
                 print(chunk.text, end="", flush=True)
 
-    `timeout`: seconds for a whole request. A generation whose next chunk is not here by then is
-    cancelled, however steadily it comes. The connection outlives what came too late.
+    `timeout`: seconds for a whole request, above 0. A generation whose next chunk is not here by
+    then is cancelled, however steadily it comes. The connection outlives what came too late.
     """
 
     def __init__(self, instance: str = "default", *, path: str | None = None,
@@ -85,13 +88,24 @@ class Client:
         self._frames = Frames()
         where = path or socket_path(instance)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(timeout)
+        self._socket.settimeout(self.timeout)
         try:
             self._socket.connect(where)
         except OSError as error:
             self.close()
             raise Unavailable(f"no afdd answers at {where}: {error.strerror or error}; is it "
                               "running?", "instance") from error
+
+    @property
+    def timeout(self) -> float:
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        if not isinstance(seconds, numbers.Real) or not 0 < seconds <= _TIMEOUT_S_MAX:
+            raise InvalidArgument(f"timeout is {reprlib.repr(seconds)}; it must be a number of "
+                                  f"seconds above 0 and at most {_TIMEOUT_S_MAX}", "timeout")
+        self._timeout = float(seconds)
 
     def __enter__(self) -> "Client":
         return self
@@ -163,7 +177,7 @@ class Client:
             if isinstance(prompt, (str, bytes)):
                 body.text = prompt.encode() if isinstance(prompt, str) else prompt
             else:
-                body.token_ids.ids.extend(int(token) for token in prompt)
+                body.token_ids.ids.extend(_token_ids(prompt))
         for name, value in (("max_tokens", max_tokens), ("min_tokens", min_tokens),
                             ("include_stop_str_in_output", include_stop_str_in_output),
                             ("keep_special_tokens", keep_special_tokens),
@@ -176,7 +190,7 @@ class Client:
             texts = [stop] if isinstance(stop, (str, bytes)) else stop
             body.stop.extend(text.encode() if isinstance(text, str) else text for text in texts)
         with _judged("stop_token_ids", stop_token_ids):
-            body.stop_token_ids.extend(stop_token_ids)
+            body.stop_token_ids.extend(_token_ids(stop_token_ids))
         with _judged("resumable", resumable):
             body.resumable_ms = round(resumable * 1000)
         _set_sampling(body.sampling, sampling)
@@ -378,6 +392,14 @@ def _judged(name: str, value: Any):
         yield
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{name} is {reprlib.repr(value)}: {error}", name) from error
+
+
+def _token_ids(given: Iterable[Any]) -> Iterator[int]:
+    """Whole numbers of any library; a bool, which Python takes for one, is a mistake."""
+    for token in given:
+        if isinstance(token, bool):
+            raise TypeError("a bool is no token id")
+        yield operator.index(token)
 
 
 def _check_count(finished, num_tokens: int) -> None:

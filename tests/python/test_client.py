@@ -11,6 +11,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import afd
@@ -354,6 +355,11 @@ def test_settings_are_judged_before_they_are_sent(serve):
     (lambda client: client.stream("a lone \udcff"), "prompt"),
     (lambda client: client.stream([1, -1]), "prompt"),
     (lambda client: client.stream(["one"] * 1000), "prompt"),
+    (lambda client: client.stream([1, 1.7]), "prompt"),
+    (lambda client: client.stream([1, "5"]), "prompt"),
+    (lambda client: client.stream([1, True]), "prompt"),
+    (lambda client: client.stream("x", stop_token_ids=[True]), "stop_token_ids"),
+    (lambda client: client.stream("x", stop_token_ids=[1.7]), "stop_token_ids"),
     (lambda client: client.stream(7), "prompt"),
     (lambda client: client.resume_stream("abcd", received=-1), "received"),
     (lambda client: client.resume_stream(7), "resume_id")])
@@ -365,6 +371,30 @@ def test_arguments_that_no_request_holds_are_named(serve, call, parameter):
     assert len(str(refused.value)) < 300
     assert client.generate("y").text == "einmal!"
     assert len(server.requests) == 1
+
+
+def test_token_ids_may_be_those_of_an_array(serve):
+    client, server = serve(three_chunks)
+    client.generate(np.array([3, 4], np.uint16), stop_token_ids=np.array([5]))
+    sent = server.requests[0].generate
+    assert (list(sent.token_ids.ids), list(sent.stop_token_ids)) == ([3, 4], [5])
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 1e10, float("inf"), float("nan"), None, "5"])
+def test_a_timeout_is_seconds_that_a_socket_can_wait(serve, tmp_path, timeout):
+    client, _ = serve(three_chunks)
+    with pytest.raises(afd.InvalidArgument, match="^timeout is .*; it must be a number of seconds "
+                                                  "above 0 and at most 1000000000$") as refused:
+        client.timeout = timeout
+    assert refused.value.parameter == "timeout"
+    assert client.generate("y").text == "einmal!"
+    with pytest.raises(afd.InvalidArgument, match="^timeout is "):
+        afd.Client(path=str(tmp_path / "nothing.sock"), timeout=timeout)
+
+
+def test_the_longest_timeout_is_one(serve):
+    client, _ = serve(three_chunks, timeout=10 ** 9)
+    assert client.generate("y").text == "einmal!"
 
 
 # Goal: the client reads messages with protobuf from 3 to 7. Method: descriptors as older and newer
