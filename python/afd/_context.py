@@ -297,13 +297,16 @@ def _is_sealed(handle: int) -> bool:
 
 
 def unlink_segment(name: str) -> None:
-    """Takes a segment's name away; who has it mapped keeps it."""
-    os.unlink(_path_of(name))
+    """Takes a segment's name away; who has it mapped keeps it. Errors: NotFound, InvalidArgument."""
+    try:
+        os.unlink(_path_of(name))
+    except FileNotFoundError:
+        raise NotFound(f"there is no segment {name}", "name") from None
 
 
 def _path_of(name: str) -> str:
     plain = name.removeprefix("/")
-    if not plain or "/" in plain:
+    if plain in ("", ".", "..") or "/" in plain or "\0" in plain:
         raise InvalidArgument(f"name is {name!r}; a segment's name is one word after a slash",
                               "name")
     return "/dev/shm/" + plain

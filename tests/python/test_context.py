@@ -122,8 +122,17 @@ def test_segments_are_shared_between_processes():
         afd.unlink_segment(name)
     with pytest.raises(afd.NotFound, match="there is no segment " + name):
         afd.segment(name)
-    with pytest.raises(afd.InvalidArgument, match="one word after a slash"):
-        afd.segment("/../etc/passwd")
+    with pytest.raises(afd.NotFound, match="there is no segment " + name) as error:
+        afd.unlink_segment(name)
+    assert error.value.parameter == "name"
+
+
+@pytest.mark.parametrize("name", ["/../etc/passwd", "..", "/.", "", "/", "a\0b"])
+@pytest.mark.parametrize("use", [afd.segment, afd.unlink_segment])
+def test_a_name_that_no_segment_can_have_is_refused(use, name):
+    with pytest.raises(afd.InvalidArgument, match="one word after a slash") as error:
+        use(name)
+    assert error.value.parameter == "name"
 
 
 # Goal: what could not be made leaves no name, which the next try would find taken. Method: there is
