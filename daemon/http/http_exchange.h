@@ -38,6 +38,8 @@ class HttpExchange {
 
     const GenerationAnswer& answer() const { return *answer_; }
     client::Generate take_wish(size_t choice) { return answer_->take_wish(choice); }
+    size_t take_prompt_bytes() { return answer_->take_prompt_bytes(); }
+    std::string take_body() { return answer_->take_body(); }
     uint64_t first_id() const { return first_id_; }
     bool has(uint64_t request_id) const {
         return request_id >= first_id_ && request_id - first_id_ < answer_->num_choices();

@@ -301,7 +301,7 @@ void HttpSession::finish() {
     }
     HttpResponse response = error                   ? HttpResponse::of(*error)
                             : exchange().is_probe() ? HttpResponse::json(R"({"status":"ok"})")
-                                                    : HttpResponse::json(answer.body());
+                                                    : HttpResponse::json(exchange().take_body());
     for (const HttpResponse::Header& header : exchange().headers())
         response.headers.push_back(header);
     respond(std::move(response));

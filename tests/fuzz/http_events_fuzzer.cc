@@ -135,7 +135,7 @@ class Exercise {
             const size_t num_shown = call.hides_output || !tells_tokens ? 0 : num_tokens_;
             AFD_ASSERT(num_events >= num_shown, "%zu events of %zu", num_events, num_tokens_);
         } else if (!answer_.error()) {
-            const auto body = fuzz::must_be_json(answer_.body());
+            const auto body = fuzz::must_be_json(answer_.take_body());
             AFD_ASSERT(body["choices"].size() == 1, "not one choice");
         }
     }

@@ -48,14 +48,6 @@ void append_stop_reason(const client::Finished& finished, std::string& out) {
     }
 }
 
-std::vector<LogprobsText::Alternative> alternatives_of(const client::TopLogprobs& top) {
-    std::vector<LogprobsText::Alternative> alternatives;
-    for (int i = 0; i < std::min(top.token_ids_size(), top.logprobs_size()); ++i) {
-        alternatives.push_back({top.token_ids(i), top.logprobs(i)});
-    }
-    return alternatives;
-}
-
 // What the ids of a choice's calls begin with. With the number of the call, they have 24 digits as
 // those of others do: clients that keep them in 40 characters, as OpenAI does, have room.
 std::string call_id(std::string_view answer_id, size_t choice) {
@@ -116,20 +108,22 @@ void GenerationAnswer::on_response(size_t choice,
                                    std::string& events) {
     AFD_ASSERT(choice < choices_.size(), "choice %zu of %zu", choice, choices_.size());
     if (is_over()) return;
+    const bool has_begun = choices_[choice].has_begun;
+    const size_t num_before = events.size();
+    hear(choice, response, events);
+    if (!has_begun) num_prompt_bytes_ += events.size() - num_before;
+}
+
+void GenerationAnswer::hear(size_t index, const client::Response& response, std::string& events) {
     switch (response.body_case()) {
-        case client::Response::kAccepted: {
-            Choice& accepted = choices_[choice];
-            accepted.num_prompt_tokens = response.accepted().num_prompt_tokens();
-            const auto& ids = response.accepted().prompt_ids();
-            accepted.prompt_ids.assign(ids.begin(), ids.end());
-            if (accepted.decoder) accepted.decoder->follow(accepted.prompt_ids);
+        case client::Response::kAccepted:
+            on_accepted(index, response.accepted());
             return;
-        }
         case client::Response::kChunk:
-            on_chunk(choice, response.chunk(), events);
+            on_chunk(index, response.chunk(), events);
             return;
         case client::Response::kFinished:
-            on_finished(choice, response.finished(), events);
+            on_finished(index, response.finished(), events);
             return;
         case client::Response::kError:
             fail(api_error(response.error()));
@@ -160,13 +154,24 @@ void GenerationAnswer::fail(ApiError error) {
     error_->message.replace(at, kAsked.size(), ", and to score it takes one more:");
 }
 
+void GenerationAnswer::on_accepted(size_t index, const client::Accepted& accepted) {
+    Choice& choice = choices_[index];
+    choice.num_prompt_tokens = accepted.num_prompt_tokens();
+    std::vector<uint32_t> ids(accepted.prompt_ids().begin(), accepted.prompt_ids().end());
+    if (choice.decoder) choice.decoder->follow(ids);
+    if (call_.return_token_ids) choice.prompt_ids = ids;
+    if (call_.echoes.empty() || !call_.has_logprobs) return;
+    choice.scored.emplace(std::move(ids), call_.echoes[index / call_.num_choices], model_);
+}
+
 void GenerationAnswer::on_chunk(size_t index, const client::Chunk& chunk, std::string& events) {
     Choice& choice = choices_[index];
     if (choice.is_cut()) return;
-    const auto& prompt = chunk.prompt_logprobs();
-    choice.prompt_logprobs.insert(choice.prompt_logprobs.end(), prompt.begin(), prompt.end());
-    const auto& prompt_top = chunk.prompt_top_logprobs();
-    choice.prompt_top.insert(choice.prompt_top.end(), prompt_top.begin(), prompt_top.end());
+    // At once, since those of a whole prompt would keep everybody else waiting.
+    if (choice.scored && !chunk.prompt_logprobs().empty()) {
+        choice.scored->add(chunk, choice.logprobs);
+        append_echo(index, events);
+    }
     if (chunk.num_tokens() == 0 && chunk.text().empty()) return;
     begin(index, events);
     if (call_.hides_output) return;
@@ -179,7 +184,8 @@ void GenerationAnswer::add_tokens(Choice& choice, const client::Chunk& chunk) {
     choice.num_output_tokens += chunk.num_tokens();
     for (int i = 0; call_.has_logprobs && i < chunk.logprobs_size(); ++i) {
         std::vector<LogprobsText::Alternative> top;
-        if (i < chunk.top_logprobs_size()) top = alternatives_of(chunk.top_logprobs(i));
+        if (i < chunk.top_logprobs_size())
+            top = LogprobsText::alternatives_of(chunk.top_logprobs(i));
         const uint32_t id = chunk.token_ids(i);
         choice.logprobs.add(id, chunk.logprobs(i), choice.num_characters, top);
         if (choice.decoder)
@@ -240,38 +246,22 @@ void GenerationAnswer::on_finished(size_t index,
 void GenerationAnswer::begin(size_t index, std::string& events) {
     Choice& choice = choices_[index];
     if (std::exchange(choice.has_begun, true)) return;
-    if (!call_.return_token_ids && !call_.has_logprobs) choice.prompt_ids.clear();
     if (call_.is_chat && call_.is_stream) {
         append_event(index, R"(,"delta":{"role":"assistant","content":""})", events);
     }
     if (call_.echoes.empty()) return;
-    if (call_.has_logprobs) add_prompt_logprobs(index);
     const std::string& echo = call_.echoes[index / call_.num_choices].text;
     choice.num_characters = model::num_characters(echo);
-    append_text(index, echo, events);
+    const bool is_said = choice.has_echoed && !(choice.scored && choice.scored->has_rest());
+    if (choice.scored) choice.scored->add_rest(choice.logprobs);
+    if (!is_said) append_echo(index, events);
+    choice.scored.reset();
 }
 
-void GenerationAnswer::add_prompt_logprobs(size_t index) {
-    Choice& choice = choices_[index];
-    const GenerationCall::Echo& echo = call_.echoes[index / call_.num_choices];
-    const size_t num_behind = choice.prompt_ids.size() - echo.num_added_behind;
-    uint64_t offset = 0;
-    std::optional<model::StreamDecoder> decoder;
-    if (model_.tokenizer != nullptr) decoder.emplace(*model_.tokenizer, echo.keeps_special);
-    for (size_t i = 0; i < choice.prompt_ids.size(); ++i) {
-        // The first token has none before it, hence no log probability.
-        std::optional<float> logprob;
-        std::vector<LogprobsText::Alternative> top;
-        if (i > 0 && i - 1 < choice.prompt_logprobs.size()) logprob = choice.prompt_logprobs[i - 1];
-        if (i > 0 && i - 1 < choice.prompt_top.size()) {
-            top = alternatives_of(choice.prompt_top[i - 1]);
-        }
-        choice.logprobs.add(choice.prompt_ids[i], logprob, offset, top);
-        const bool is_said = i >= echo.num_added_before && i < num_behind;
-        if (decoder && is_said)
-            offset += model::num_characters(decoder->append(choice.prompt_ids[i]));
-    }
-    choice.prompt_top = {};
+void GenerationAnswer::append_echo(size_t index, std::string& events) {
+    const bool has_echoed = std::exchange(choices_[index].has_echoed, true);
+    const std::string& echo = call_.echoes[index / call_.num_choices].text;
+    append_text(index, has_echoed ? std::string_view() : echo, events);
 }
 
 void GenerationAnswer::append_event(size_t index, std::string_view said, std::string& events) {
@@ -353,8 +343,8 @@ void GenerationAnswer::append_last_events(std::string& events) const {
     events += "data: [DONE]\n\n";
 }
 
-void GenerationAnswer::append_choice(size_t index, std::string& out) const {
-    const Choice& choice = choices_[index];
+void GenerationAnswer::take_choice(size_t index, std::string& out) {
+    Choice& choice = choices_[index];
     out += index == 0 ? R"({"index":)" : R"(,{"index":)";
     append_json_number(uint64_t{index}, out);
     if (choice.chat) {
@@ -365,12 +355,15 @@ void GenerationAnswer::append_choice(size_t index, std::string& out) const {
     }
     append_details(choice, out);
     out += '}';
+    // Both may be long, and there may be many choices.
+    choice.text = {};
+    choice.logprobs.give_memory_back();
 }
 
-std::string GenerationAnswer::body() const {
+std::string GenerationAnswer::take_body() {
     AFD_ASSERT(num_open_ == 0 && !error_, "%zu choices are open", num_open_);
     std::string body = head_;
-    for (size_t i = 0; i < choices_.size(); ++i) append_choice(i, body);
+    for (size_t i = 0; i < choices_.size(); ++i) take_choice(i, body);
     body += ']';
     append_chat_prompt(choices_.front(), body);
     append_usage(body);

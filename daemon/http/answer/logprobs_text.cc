@@ -3,7 +3,7 @@
 
 #include <fmt/core.h>
 
-#include <iterator>
+#include <algorithm>
 
 #include "daemon/http/message/json_text.h"
 #include "model/unicode/utf8.h"
@@ -30,6 +30,15 @@ void append_bytes(std::string_view bytes, std::string& out) {
 }
 
 }  // namespace
+
+std::vector<LogprobsText::Alternative> LogprobsText::alternatives_of(
+    const client::TopLogprobs& top) {
+    std::vector<Alternative> alternatives;
+    for (int i = 0; i < std::min(top.token_ids_size(), top.logprobs_size()); ++i) {
+        alternatives.push_back({top.token_ids(i), top.logprobs(i)});
+    }
+    return alternatives;
+}
 
 // Half a character is written as OpenAI does; a token without text (an end mark) by its number.
 std::string LogprobsText::text_of(uint32_t token) const {
@@ -108,6 +117,11 @@ void LogprobsText::add_to_chat(uint32_t token,
 void LogprobsText::clear() {
     num_tokens_ = 0;
     for (std::string* part : {&tokens_, &logprobs_, &top_, &offsets_}) part->clear();
+}
+
+void LogprobsText::give_memory_back() {
+    num_tokens_ = 0;
+    for (std::string* part : {&tokens_, &logprobs_, &top_, &offsets_}) *part = std::string();
 }
 
 void LogprobsText::append(std::string& out) const {

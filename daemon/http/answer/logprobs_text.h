@@ -8,8 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "daemon/http/call/api_model.h"
+#include "proto/client.pb.h"
 
 namespace afd::daemon {
 
@@ -20,6 +22,7 @@ class LogprobsText {
         uint32_t token = 0;
         float logprob = 0;
     };
+    static std::vector<Alternative> alternatives_of(const client::TopLogprobs& top);
 
     // `model` outlives the object.
     LogprobsText(const ApiModel& model, bool is_chat) : model_(model), is_chat_(is_chat) {}
@@ -34,6 +37,8 @@ class LogprobsText {
 
     bool empty() const { return num_tokens_ == 0; }
     void clear();
+    // As clear(); it was long, and nothing comes any more.
+    void give_memory_back();
     // {"tokens":[...],...} or {"content":[...]}.
     void append(std::string& out) const;
 

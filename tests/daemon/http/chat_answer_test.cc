@@ -78,7 +78,7 @@ TEST_F(ChatAnswerTest, ACallThatIsCutKeepsItsReason) {
             answer({.is_chat = true, .output = {.tools = model::ToolSyntax::kJson}});
         say(whole, token("<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", 97, -1));
         say(whole, finished(reason));
-        const json choice = json::parse(whole.body())["choices"][0];
+        const json choice = json::parse(whole.take_body())["choices"][0];
         EXPECT_EQ(choice["finish_reason"], reason == client::STOP ? "stop" : "length");
         EXPECT_TRUE(choice["message"]["content"].is_null());
         EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["arguments"], "{\"a\": \"b");
@@ -122,7 +122,7 @@ TEST_F(ChatAnswerTest, ACallThatIsCutBeforeItsArgumentsIsNone) {
                 EXPECT_EQ(events.front()["choices"][0]["delta"].contains("tool_calls"), is_call);
                 continue;
             }
-            const json choice = json::parse(chat.body())["choices"][0];
+            const json choice = json::parse(chat.take_body())["choices"][0];
             EXPECT_EQ(choice["finish_reason"], end.reason);
             EXPECT_EQ(choice["message"].contains("tool_calls"), is_call);
             if (!is_call) continue;
@@ -146,7 +146,7 @@ TEST_F(ChatAnswerTest, IdsOfCallsAreShortAndTheirOwn) {
             say(whole, token(one + one, 97, -1), choice);
             say(whole, finished(client::STOP), choice);
         }
-        const json body = json::parse(whole.body());
+        const json body = json::parse(whole.take_body());
         for (const json& choice : body["choices"]) {
             for (const json& told : choice["message"]["tool_calls"]) ids.insert(told["id"]);
         }
@@ -163,7 +163,7 @@ TEST_F(ChatAnswerTest, ChatIsOneMessage) {
     say(whole, accepted({5}));
     say(whole, token("Hi", 97, -1));
     say(whole, finished(client::STOP));
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     EXPECT_EQ(body["object"], "chat.completion");
     EXPECT_EQ(body["prompt_token_ids"], json({5}));
     EXPECT_EQ(body["choices"][0], json::parse(R"({"index":0,"message":{"role":"assistant",
@@ -200,7 +200,7 @@ TEST_F(ChatAnswerTest, ChatMayEndBehindItsFirstCall) {
             EXPECT_EQ(last_events.back()["choices"][0]["finish_reason"], "tool_calls");
             continue;
         }
-        const json body = json::parse(chat.body());
+        const json body = json::parse(chat.take_body());
         const json& choice = body["choices"][0];
         EXPECT_EQ(choice["message"]["content"], "Let me see.");
         EXPECT_EQ(choice["message"]["tool_calls"].size(), 1U);

@@ -22,7 +22,7 @@ TEST_F(GenerationAnswerTest, IsOneObjectWithoutAStream) {
     EXPECT_FALSE(whole.is_over());
     EXPECT_TRUE(say(whole, finished(client::LENGTH)).empty());
     ASSERT_TRUE(whole.is_over());
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     EXPECT_EQ(body, json::parse(R"({"id":"cmpl-1","object":"text_completion","created":1763715000,
         "model":"tiny","system_fingerprint":"afd-1.2.3",
         "choices":[{"index":0,"text":"a\"\\\n\u0001你","logprobs":null,
@@ -69,7 +69,7 @@ TEST_F(GenerationAnswerTest, KeepsChoicesAndPromptsApart) {
         say(whole, token(std::to_string(i), 97, -1), i);
         say(whole, finished(i == 1 ? client::STOP : client::LENGTH), i);
     }
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     ASSERT_EQ(body["choices"].size(), 4U);
     for (size_t i = 0; i < 4; ++i) {
         EXPECT_EQ(body["choices"][i]["index"], i);
@@ -113,7 +113,7 @@ TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
     say(whole, first);
     say(whole, token("", kEndOfText, -3));
     say(whole, finished(client::STOP));
-    const json choice = json::parse(whole.body())["choices"][0];
+    const json choice = json::parse(whole.take_body())["choices"][0];
     EXPECT_EQ(choice["text"], "h\xc3\xa9x");
     EXPECT_EQ(choice["logprobs"], json::parse(R"({
         "tokens":["h","bytes:\\xc3","bytes:\\xa9","x","token_id:256"],
@@ -122,6 +122,62 @@ TEST_F(GenerationAnswerTest, HasLogprobsWithTextsAndOffsets) {
                         {"bytes:\\xa9":-0.25,"z":-2},
                         {"x":-1.5,"bytes:\\xff":-2},null],
         "text_offset":[0,1,1,2,3]})"));
+}
+
+// Goal: the log probabilities of a prompt are turned into text part by part, as they come: all of
+// them at once would be one long event, and keep everybody else waiting. Method: those of a prompt
+// in two parts, its last token in none, for a stream and for whoever wants no stream. Oracle: which
+// events there are; the parts of both, joined, are the same; what the prompt made counts as such,
+// and nothing else.
+TEST_F(GenerationAnswerTest, AScoredPromptIsSaidInPartsAsItComes) {
+    const auto part = [](const std::vector<float>& logprobs) {
+        client::Response response;
+        for (const float each : logprobs) response.mutable_chunk()->add_prompt_logprobs(each);
+        return response;
+    };
+    GenerationCall call{.is_stream = true, .has_logprobs = true, .return_token_ids = true};
+    call.echoes = {{.text = "hello", .keeps_special = true}};
+    GenerationAnswer stream = answer(call);
+    say(stream, accepted({'h', 'e', 'l', 'l', 'o'}));
+    EXPECT_EQ(stream.take_prompt_bytes(), 0U);
+    std::vector<json> events = say(stream, part({-1, -2}));
+    ASSERT_EQ(events.size(), 1U);
+    EXPECT_EQ(events[0]["choices"][0]["text"], "hello");
+    EXPECT_EQ(events[0]["choices"][0]["prompt_token_ids"].size(), 5U);
+    EXPECT_EQ(events[0]["choices"][0]["logprobs"]["tokens"], json({"h", "e", "l"}));
+    EXPECT_GT(stream.take_prompt_bytes(), 0U);
+    events.push_back(say(stream, part({-3}))[0]);
+    EXPECT_GT(stream.take_prompt_bytes(), 0U);
+    const std::vector<json> first = say(stream, token("x", 'x', -5));
+    ASSERT_EQ(first.size(), 2U) << "what is left of the prompt, and the token";
+    EXPECT_GT(stream.take_prompt_bytes(), 0U);
+    events.insert(events.end(), first.begin(), first.end());
+    say(stream, token("y", 'y', -6));
+    EXPECT_EQ(stream.take_prompt_bytes(), 0U);
+
+    call.is_stream = false;
+    GenerationAnswer whole = answer(call);
+    say(whole, accepted({'h', 'e', 'l', 'l', 'o'}));
+    say(whole, part({-1, -2}));
+    say(whole, part({-3}));
+    say(whole, token("x", 'x', -5));
+    say(whole, finished(client::LENGTH));
+    EXPECT_EQ(whole.take_prompt_bytes(), 0U) << "it has no events";
+    const json choice = json::parse(whole.take_body())["choices"][0];
+    EXPECT_EQ(choice["text"], "hellox");
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"], json({nullptr, -1, -2, -3, nullptr, -5}));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 2, 3, 4, 5}));
+    json joined;
+    std::string text;
+    for (const json& event : events) {
+        const json& said = event["choices"][0];
+        text += said["text"].get<std::string>();
+        for (const char* name : {"tokens", "token_logprobs", "text_offset"}) {
+            for (const json& each : said["logprobs"][name]) joined[name].push_back(each);
+        }
+    }
+    EXPECT_EQ(text, choice["text"]);
+    for (const auto& [name, values] : joined.items()) EXPECT_EQ(values, choice["logprobs"][name]);
 }
 
 // Goal: an offset is where a token stands in the text, also if the text comes later or not at all.
@@ -134,7 +190,7 @@ TEST_F(GenerationAnswerTest, OffsetsCountTextThatIsHeldBack) {
     say(whole, token("abc", 'c', -1));
     say(whole, token("", 'd', -1));
     say(whole, finished(client::STOP));
-    const json choice = json::parse(whole.body())["choices"][0];
+    const json choice = json::parse(whole.take_body())["choices"][0];
     EXPECT_EQ(choice["text"], "abc");
     EXPECT_EQ(choice["logprobs"]["text_offset"], json({0, 1, 2, 3}));
 }
@@ -153,7 +209,7 @@ TEST_F(GenerationAnswerTest, OffsetsOfAnEchoWithSpecialTokens) {
         say(whole, token("<|end|>", kEndOfText, -1));
         say(whole, token("y", 'y', -1));
         say(whole, finished(client::LENGTH));
-        const json choice = json::parse(whole.body())["choices"][0];
+        const json choice = json::parse(whole.take_body())["choices"][0];
         const json expected =
             is_literal ? json({0, 0, 1, 8, 9, 9, 10, 17}) : json({0, 0, 1, 1, 2, 2, 3, 10});
         EXPECT_EQ(choice["logprobs"]["text_offset"], expected);
@@ -171,7 +227,7 @@ TEST_F(GenerationAnswerTest, OffsetsOfATextThatGoesOnWithItsPrompt) {
         say(whole, token(first, 260, -1));
         say(whole, token(" a", 260, -1));
         say(whole, finished(client::LENGTH));
-        return json::parse(whole.body())["choices"][0]["logprobs"]["text_offset"];
+        return json::parse(whole.take_body())["choices"][0]["logprobs"]["text_offset"];
     };
     EXPECT_EQ(offsets({0, 259}, " a"), json({0, 2}));
     EXPECT_EQ(offsets({0}, "a"), json({0, 1}));
@@ -191,7 +247,7 @@ TEST_F(GenerationAnswerTest, ReturnsTokenIdsWhereTheyBelong) {
     say(whole, token("a", 97, -1));
     say(whole, token("b", 98, -1));
     say(whole, finished(client::STOP));
-    const json choice = json::parse(whole.body())["choices"][0];
+    const json choice = json::parse(whole.take_body())["choices"][0];
     EXPECT_EQ(choice["prompt_token_ids"], json({5, 6}));
     EXPECT_EQ(choice["token_ids"], json({97, 98}));
 }
@@ -203,7 +259,7 @@ TEST_F(GenerationAnswerTest, HidesTheTokenOfAPromptThatIsOnlyScored) {
     say(whole, accepted({'h', 'i'}));
     say(whole, token("x", 'x', -1));
     say(whole, finished(client::LENGTH));
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     EXPECT_EQ(body["choices"][0]["text"], "hi");
     EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"], json({"h", "i"}));
     EXPECT_EQ(body["usage"]["completion_tokens"], 0);
@@ -215,7 +271,7 @@ TEST_F(GenerationAnswerTest, NamesWhatStoppedTheText) {
     end.mutable_finished()->set_matched_stop("\"x");
     end.mutable_finished()->set_num_cached_tokens(64);
     say(whole, end);
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     EXPECT_EQ(body["choices"][0]["stop_reason"], "\"x");
     EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 64);
 }
@@ -229,7 +285,7 @@ TEST_F(GenerationAnswerTest, CachedTokensCountOnceForAllChoicesOfAPrompt) {
         end.mutable_finished()->set_num_cached_tokens(i < 2 ? 64 : 32);
         say(whole, end, i);
     }
-    const json body = json::parse(whole.body());
+    const json body = json::parse(whole.take_body());
     EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 96);
 }
 
