@@ -182,8 +182,8 @@ void HttpSession::flush() {
         close();
         return;
     }
+    note_written();
     if (is_written()) {
-        is_whole_ = false;
         // A connection that is idle keeps no memory of its last answer.
         if (!is_busy()) socket_.give_memory_back();
         if (is_ending_ && !is_busy()) {
@@ -196,9 +196,14 @@ void HttpSession::flush() {
     watch();
 }
 
+void HttpSession::note_written() {
+    uncounted_bytes_ = std::min(uncounted_bytes_, socket_.unsent_bytes());
+}
+
 size_t HttpSession::queued_bytes() const {
     const size_t unsent = socket_.unsent_bytes();
-    return is_whole_ ? std::min(unsent, kWholeAnswerBytes) : unsent;
+    const size_t counted = unsent - std::min(unsent, uncounted_bytes_);
+    return std::max(counted, std::min(unsent, kUncountedBytes));
 }
 
 void HttpSession::leave(bool politely) {
@@ -241,7 +246,7 @@ std::optional<HandedConnection> HttpSession::hand_over() {
 void HttpSession::begin_with(std::string_view unread, std::string_view unsent) {
     reader_.append(unread);
     socket_.output() += unsent;
-    is_whole_ = !is_written();
+    uncounted_bytes_ = socket_.unsent_bytes();
     has_served_ = true;
     next_turn_.ask();
     watch();

@@ -38,9 +38,9 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
   public:
     // What a client may send ahead while it is being answered; the rest stays in the kernel.
     static constexpr size_t kAheadBytesMax = size_t{64} << 10;
-    // What a whole answer counts as in queued_bytes(), however long: nothing can be asked behind
-    // it, so it is what one request made it, and its client may take its time.
-    static constexpr size_t kWholeAnswerBytes = 1;
+    // What a whole answer, and what a stream says of its prompt, counts as in queued_bytes(),
+    // however long: it is what one request made it, all at once, and its client may take its time.
+    static constexpr size_t kUncountedBytes = 1;
     static constexpr std::string_view kNoHandler = "none";
     // A stream that is silent for this long says that it lives.
     static constexpr uint64_t kPingMs = 15'000;
@@ -108,6 +108,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void give_up(const std::string& why) override;
     void settle();
     void note_half_request();
+    void note_written();
     void watch();
     bool is_busy() const { return served_ != nullptr; }
     bool is_written() const { return socket_.unsent_bytes() == 0; }
@@ -163,8 +164,8 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     NextTurn next_turn_;    // Asked: requests are read and not served, or some are to be cancelled.
     bool is_late_ = false;  // The time of half a request is over; what arrived is read once more.
     bool is_ending_ = false;  // Nothing is served any more; closes when all is written.
-    bool is_whole_ = false;   // What is queued is a whole answer.
     bool is_serving_ = false;
+    size_t uncounted_bytes_ = 0;      // Of what is queued; what leaves is of the others first.
     bool has_served_ = false;         // A request, ever, here or in the afdd before this one.
     std::unique_ptr<Served> served_;  // Null: none is being answered.
     uint64_t asked_id_ = 0;           // What ask() waits for; 0: nothing.

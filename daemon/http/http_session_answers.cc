@@ -245,6 +245,7 @@ void HttpSession::send(const client::Response& response) {
     if (!is_generating() || !exchange().has(id)) return;
     served_->events.clear();
     exchange().take(response, served_->events);
+    uncounted_bytes_ += exchange().take_prompt_bytes();
     cancel_later(exchange().take_cut());
     // The first error among the choices is the answer; the head waits until all are asked for.
     if (served_->is_submitting) return;
@@ -343,8 +344,9 @@ void HttpSession::add_common_headers(std::vector<HttpResponse::Header>& headers)
 
 void HttpSession::respond(HttpResponse response) {
     add_common_headers(response.headers);
+    const size_t num_before = socket_.unsent_bytes();
     append_response(response, served_->frame, socket_.output());
-    is_whole_ = true;
+    uncounted_bytes_ += socket_.unsent_bytes() - num_before;
     end_answer(response.status);
 }
 

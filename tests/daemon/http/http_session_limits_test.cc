@@ -79,6 +79,65 @@ TEST_F(HttpSessionTest, SlowReaderIsEndedWithAnError) {
     expect_closed(*slow);
 }
 
+// What a worker says of `num` tokens of a prompt, from token 1 on, or of one token behind it.
+control::Events scored_prompt(uint64_t id, uint32_t num, uint32_t num_top) {
+    control::Events events;
+    control::PromptLogprobsEvent& run = *events.add_prompt_logprobs();
+    run.set_sequence_id(id);
+    run.set_first_position(1);
+    for (uint32_t i = 0; i < num * num_top; ++i) {
+        if (i % num_top == 0) run.add_values(-1.5F);
+        run.add_top_ids(i % num_top);
+        run.add_top_logprobs(-0.123456F);
+    }
+    return events;
+}
+control::Events scored_token(uint64_t id, uint32_t num_top) {
+    control::Events events = token_event(id, 'x');
+    for (uint32_t i = 0; i < num_top; ++i) {
+        events.mutable_tokens(0)->add_top_ids(i);
+        events.mutable_tokens(0)->add_top_logprobs(-0.123456F);
+    }
+    return events;
+}
+
+// Goal: what a stream says of a long prompt at once is no sign of a slow reader; who then does not
+// read what comes behind it is one. Method: log probabilities beyond three times output_buffer_kib,
+// in one piece, to a client that reads them as they come, and to one that reads when its request
+// has ended. Oracle: the whole stream for the former; for the latter the error behind what there
+// was until then, and the end mark.
+TEST_F(HttpSessionTest, ALongScoredPromptInAStreamIsNoSlowReader) {
+    constexpr uint32_t kTop = 20;
+    json body = {{"echo", true}, {"logprobs", kTop}, {"stream", true}};
+    for (uint32_t i = 0; i < 1000; ++i) body["prompt"].push_back('a' + i % 26);
+    for (const bool reads : {true, false}) {
+        const int num_tokens = reads ? 3 : 2000;
+        body["max_tokens"] = num_tokens;
+        const auto client = connect(4096);
+        client->post(kCompletions, body.dump());
+        const uint64_t id = next_admitted();
+        gateway_->on_events(0, scored_prompt(id, 999, kTop));
+        ASSERT_FALSE(instance_.has_next()) << "it is told to stop";
+        for (int i = 0; i < num_tokens && !instance_.has_next(); ++i) {
+            gateway_->on_events(0, scored_token(id, kTop));
+        }
+        if (!reads) {
+            ASSERT_TRUE(instance_.has_next()) << "it may leave everything unread";
+            EXPECT_EQ(instance_.next().second.cancel().sequence_id(), id);
+        }
+        end(id);
+        run_for(loop_, 20, [] { return false; });
+        EXPECT_EQ(gateway_->num_connections(), 1U);
+        const Answer answer = next(*client);
+        EXPECT_GT(answer.body.size(), 3 * config_.output_buffer_kib * 1024);
+        EXPECT_THAT(answer.body, HasSubstr(R"("token_logprobs":[null,-1.5,)"));
+        EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+        const bool has_error = answer.body.find("client_too_slow") != std::string::npos;
+        EXPECT_EQ(has_error, !reads);
+        if (!reads) expect_closed(*client);
+    }
+}
+
 // An answer beyond twice output_buffer_kib, at once.
 TEST_F(HttpSessionTest, LargeWholeAnswerIsNoSlowReader) {
     const auto client = connect(4096);
