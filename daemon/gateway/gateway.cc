@@ -285,6 +285,7 @@ void Gateway::on_closed(ClientSession& client) {
     change_watch_.forget(client);
     tracer_.forget(client);
     answers_.forget(client);
+    output_limit_.forget(client);
     sessions_.bury(client);
 }
 

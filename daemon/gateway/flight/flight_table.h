@@ -66,6 +66,7 @@ class FlightTable {
     size_t size() const { return flights_.size(); }
     // REQUIRES: the flight exists.
     Flight& at(Id id) { return flights_.at(id); }
+    const Flight& at(Id id) const { return flights_.at(id); }
     // Null: it has ended.
     Flight* find(Id id);
 

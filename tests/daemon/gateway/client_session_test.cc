@@ -185,6 +185,52 @@ TEST_F(ClientSessionTest, ClientThatAsksAndNeverReadsIsClosedAtTwiceTheLimit) {
     EXPECT_TRUE(run_until(loop_, [&] { return is_destroyed; }));
 }
 
+// Goal: one answer beyond twice the limit costs its client the request and not the connection: it
+// learns why when it reads on. Method: the log probabilities of a long prompt as one Chunk; turns
+// of the gateway that are about others and about this client, which then asks on and reads nothing.
+// Oracle: the error behind the Chunk for who reads; for who does not, the bytes at which it is cut
+// off.
+TEST_F(ClientSessionTest, AnAnswerBeyondTheLimitLeavesItsClientTheReason) {
+    constexpr int kPromptTokens = 40'000;
+    gateway_->on_attention_ready(0, 1 << 20);
+    MemorySession& other = MemorySession::open(*gateway_, "other");
+    for (const bool reads_on : {true, false}) {
+        MemorySession& client = MemorySession::open(*gateway_, "slow");
+        client::Request request = generate(1, std::string(kPromptTokens, 'a'), 9);
+        request.mutable_generate()->set_prompt_logprobs(true);
+        client.ask(request);
+        const uint64_t id = instance_.next().second.admit().sequence_id();
+        client.read(0);
+        control::Events events;
+        events.add_prompt_logprobs()->set_sequence_id(id);
+        events.mutable_prompt_logprobs(0)->set_first_position(1);
+        for (int i = 1; i < kPromptTokens; ++i) events.mutable_prompt_logprobs(0)->add_values(-1);
+        gateway_->on_events(0, events);
+        EXPECT_EQ(instance_.next().second.cancel().sequence_id(), id);
+        end(id, Code::kCancelled);
+        other.ask(ask_status(1));
+        ASSERT_TRUE(client.is_open());
+        client.read(0);
+        ASSERT_TRUE(client.is_open());
+        const size_t queued = client.queued_bytes();
+        ASSERT_GT(queued, 2 * kOutputBytes);
+        if (reads_on) {
+            client.read(MemorySession::kReadsAll);
+            ASSERT_TRUE(client.last(1)->has_error());
+            EXPECT_THAT(client.last(1)->error().message(), HasSubstr("reads too slowly"));
+            continue;
+        }
+        size_t most_queued = queued;
+        for (uint64_t status = 2; client.is_open() && status < 1'000'000; ++status) {
+            client.ask(ask_status(status));
+            most_queued = std::max(most_queued, client.queued_bytes());
+        }
+        EXPECT_FALSE(client.is_open());
+        EXPECT_GT(most_queued, queued + kOutputBytes / 2);
+        EXPECT_LE(most_queued, queued + kOutputBytes);
+    }
+}
+
 TEST_F(ClientSessionTest, DisconnectInMidStreamStopsItsRequestsAndFreesItsRoom) {
     gateway_->on_attention_ready(0, 128);
     MemorySession& leaver = MemorySession::open(*gateway_, "leaver");
