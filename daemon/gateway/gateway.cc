@@ -407,7 +407,7 @@ void Gateway::settle() {
     if (ended) admission_.admit();
     resumables_.ask_if_changed();
     departure_.look();
-    if (!flights_.empty() || !long_prompts_.empty() || sessions_.has_unsent()) return;
+    if (!flights_.empty() || !long_prompts_.empty() || sessions_.owes_answers()) return;
     if (drain_.is_on() && (resumables_.has_unheard() || host_.has_predecessor())) return;
     if (drain_.end()) host_.on_drained();
 }

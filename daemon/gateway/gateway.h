@@ -68,7 +68,7 @@ class Gateway final : public SessionHost, public AttentionListener {
             GatewayHost& host);
 
     // Refuses new requests, and calls GatewayHost::on_drained() once nothing is in flight: no
-    // request, no unsent answer. Cannot be taken back.
+    // request, also none that a session still reads, no unsent answer. Cannot be taken back.
     void drain();
 
     size_t num_connections() const { return sessions_.num_open(); }

@@ -64,6 +64,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool is_within_request() const override {
         return is_busy() || (is_written() && reader_.held_bytes() > 0);
     }
+    bool is_reading_request() const override { return is_busy() && served_->body != nullptr; }
     void close() override { leave(false); }
     bool is_open() const override { return socket_.is_open(); }
     // A request of which a part was read is answered here.

@@ -134,6 +134,7 @@ void HttpSession::read_body(HttpRequest& request,
             take(*std::move(reading->asked));
             flush();
             if (is_open()) settle();
+            if (is_open()) host_.on_progress(*this);
         });
 }
 

@@ -84,6 +84,9 @@ class ClientSession {
     // answers it itself. With it a session is not idle, for as long as it may take; what it has
     // queued must get on (SessionHost::on_progress()), or it is.
     virtual bool is_within_request() const { return false; }
+    // A whole request has come and is read elsewhere: it is answered, whatever else ends, and
+    // SessionHost::on_progress() comes then.
+    virtual bool is_reading_request() const { return false; }
 
     // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.
     virtual void close() = 0;
@@ -112,7 +115,7 @@ class SessionHost {
     virtual void on_refused(ClientSession& client, const std::string& why) = 0;
     // The session is closed, by either side; it is destroyed later, not within this call.
     virtual void on_closed(ClientSession& client) = 0;
-    // Some queued bytes have left after they had to wait.
+    // Some queued bytes have left after they had to wait, or is_reading_request() is over.
     virtual void on_progress(ClientSession& client) = 0;
     // The session has answered a request, be it one of the host's or its own: it is idle from now
     // on, if at all.

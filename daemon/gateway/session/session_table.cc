@@ -56,9 +56,9 @@ ClientSession* SessionTable::longest_idle(
     return longest == nullptr ? nullptr : longest->session.get();
 }
 
-bool SessionTable::has_unsent() const {
+bool SessionTable::owes_answers() const {
     return std::any_of(open_.begin(), open_.end(), [](const Open& entry) {
-        return entry.session->queued_bytes() > 0;
+        return entry.session->queued_bytes() > 0 || entry.session->is_reading_request();
     });
 }
 

@@ -39,8 +39,9 @@ class SessionTable {
     ClientSession* longest_idle(const Patience& patience,
                                 const std::function<bool(const ClientSession&)>& is_busy) const;
 
-    // Whether an open session has answers that its client has not taken.
-    bool has_unsent() const;
+    // Whether an open session has answers that its client has not taken, or reads a request that it
+    // will answer.
+    bool owes_answers() const;
 
   private:
     struct Open {

@@ -231,6 +231,31 @@ TEST_F(LongBodyTest, WhatIsSentAheadIsBounded) {
     }
 }
 
+// Goal: a drain does not end while a request that has come is read, and half a one holds nothing
+// up. Method: a completion and a text to tokenize, both with the thread, at the begin of a drain.
+// Oracle: the drain ends when both are answered, the one as what comes too late, the other as ever.
+TEST_F(LongBodyTest, ADrainWaitsForTheAnswer) {
+    const auto half = connect();
+    half->send(HttpClient::post_bytes(kCompletions, ids_body(2000)).substr(0, 6000));
+    const auto completion = connect();
+    completion->post(kCompletions, ids_body(2000));
+    const auto text = connect();
+    text->post("/tokenize", json{{"prompt", std::string(5000, 'z')}}.dump());
+    // The bodies, and what was read of the half.
+    ASSERT_TRUE(run_until(loop_, [&] { return services_->budget->bytes() > 16'000; }));
+    gateway_->drain();
+    run_for(loop_, 20, [] { return false; });
+    EXPECT_EQ(instance_.num_drains, 0);
+    thread_.release();
+    const Answer refusal = next(*completion);
+    EXPECT_EQ(refusal.status, 503);
+    EXPECT_THAT(refusal.body, HasSubstr(R"("code":"draining")"));
+    const Answer tokens = next(*text);
+    EXPECT_EQ(tokens.status, 200);
+    EXPECT_EQ(json::parse(tokens.body)["count"], 5000);
+    EXPECT_TRUE(run_until(loop_, [&] { return instance_.num_drains == 1; }));
+}
+
 TEST_F(LongBodyTest, ErrorsNameTheField) {
     thread_.release();
     const auto client = connect();
