@@ -5,6 +5,7 @@
 // front end, and may outlive that.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "daemon/config/origin_list.h"
@@ -31,6 +32,9 @@ struct HttpServices {
     bool is_loopback = true;
     OriginList origins;  // Other sites whose pages may ask.
     size_t body_bytes_max = 0;
+    // A whole answer may be of any length, so a client that takes nothing of it is not kept for
+    // ever. Looked at as often as this.
+    uint64_t unread_ms = 30'000;
     HttpMetrics metrics;
     std::shared_ptr<InputBudget> budget;  // Of all front ends.
     LingeringSockets lingering;

@@ -33,6 +33,7 @@ HttpSession::HttpSession(EventLoop& loop,
       services_(std::move(services)),
       reader_(services_->body_bytes_max),
       half_request_(loop, [this] { on_half_request_timeout(); }),
+      unread_(loop, [this] { on_unread(); }),
       next_turn_(loop, [this] { on_turn(); }),
       watcher_(std::make_unique<FdWatcher>(
           loop, socket_.get(), [this](int events) { on_ready(events); })) {
@@ -198,6 +199,23 @@ void HttpSession::flush() {
 
 void HttpSession::note_written() {
     uncounted_bytes_ = std::min(uncounted_bytes_, socket_.unsent_bytes());
+    if (uncounted_bytes_ == 0) {
+        unread_.stop();
+    } else if (!unread_.is_active()) {
+        taken_bytes_ = socket_.taken_bytes();
+        unread_.start(services_->unread_ms, services_->unread_ms);
+    }
+}
+
+void HttpSession::on_unread() {
+    const int64_t before = std::exchange(taken_bytes_, socket_.taken_bytes());
+    if (taken_bytes_ > before) return;
+    host_.on_refused(*this,
+                     fmt::format("it has taken nothing of an answer for {} ms, of which {} bytes "
+                                 "wait",
+                                 services_->unread_ms,
+                                 socket_.unsent_bytes()));
+    close();
 }
 
 size_t HttpSession::queued_bytes() const {
@@ -225,6 +243,7 @@ void HttpSession::leave(bool politely) {
 // Its socket is gone.
 void HttpSession::end() {
     half_request_.stop();
+    unread_.stop();
     reader_.clear();
     services_->budget->hold(*this, 0);
     host_.on_closed(*this);
@@ -247,6 +266,7 @@ void HttpSession::begin_with(std::string_view unread, std::string_view unsent) {
     reader_.append(unread);
     socket_.output() += unsent;
     uncounted_bytes_ = socket_.unsent_bytes();
+    note_written();
     has_served_ = true;
     next_turn_.ask();
     watch();

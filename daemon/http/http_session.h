@@ -12,9 +12,11 @@
 // before it has an HTTP status; what fails later is an event, and the end of the connection. That
 // of a resumable stream waits only until there is an id to tell. Bytes that are no HTTP, requests
 // that stay half sent, and what the InputBudget does not hold are answered with why, and cost only
-// this connection; of an answer that has begun its end is all that can be said.
+// this connection; of an answer that has begun its end is all that can be said. So it is when its
+// client takes nothing of what OutputLimit does not count.
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -99,6 +101,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void on_ready(int events);
     void on_turn();
     void on_half_request_timeout();
+    void on_unread();
     void read();
     // What is read and can be served now; false: the rest waits for another turn.
     bool serve(TurnBudget& budget);
@@ -162,11 +165,13 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     const std::shared_ptr<HttpServices> services_;
     RequestReader reader_;
     Timer half_request_;    // Ends the wait for the rest of a request.
+    Timer unread_;          // Looks whether the client takes what is not counted.
     NextTurn next_turn_;    // Asked: requests are read and not served, or some are to be cancelled.
     bool is_late_ = false;  // The time of half a request is over; what arrived is read once more.
     bool is_ending_ = false;  // Nothing is served any more; closes when all is written.
     bool is_serving_ = false;
     size_t uncounted_bytes_ = 0;      // Of what is queued; what leaves is of the others first.
+    int64_t taken_bytes_ = 0;         // Of the socket, when unread_ looked.
     bool has_served_ = false;         // A request, ever, here or in the afdd before this one.
     std::unique_ptr<Served> served_;  // Null: none is being answered.
     uint64_t asked_id_ = 0;           // What ask() waits for; 0: nothing.

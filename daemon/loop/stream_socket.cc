@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/loop/stream_socket.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -35,6 +37,7 @@ bool StreamSocket::write() {
         if (size < 0 && would_wait()) break;
         if (size < 0) return false;
         num_sent_ += static_cast<size_t>(size);
+        num_written_ += size;
     }
     // Moving the rest to the front costs; it is done when it at least halves the buffer.
     if (num_sent_ == output_.size() || num_sent_ > output_.size() / 2) {
@@ -42,6 +45,12 @@ bool StreamSocket::write() {
         num_sent_ = 0;
     }
     return true;
+}
+
+int64_t StreamSocket::taken_bytes() const {
+    int in_kernel = 0;
+    if (::ioctl(socket_.get(), SIOCOUTQ, &in_kernel) != 0) in_kernel = 0;
+    return num_written_ - in_kernel;
 }
 
 UniqueFd StreamSocket::release() {

@@ -5,6 +5,7 @@
 // still to be written to it.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,9 @@ class StreamSocket {
     size_t unsent_bytes() const { return output_.size() - num_sent_; }
     // Sends what the socket takes now. False: the client has gone.
     bool write();
+    // Counts what the other end has taken, from some number on: more means that it reads, which
+    // write() shows only when a good part of the kernel's buffer is free again.
+    int64_t taken_bytes() const;
     std::string_view unsent() const { return std::string_view(output_).substr(num_sent_); }
     // After the last of a long answer. REQUIRES: unsent_bytes() == 0.
     void give_memory_back() { output_ = std::string(); }
@@ -41,7 +45,8 @@ class StreamSocket {
   private:
     UniqueFd socket_;
     std::string output_;
-    size_t num_sent_ = 0;  // Bytes at the front of output_.
+    size_t num_sent_ = 0;      // Bytes at the front of output_.
+    int64_t num_written_ = 0;  // Bytes that were given to the kernel, ever.
 };
 
 }  // namespace afd::daemon

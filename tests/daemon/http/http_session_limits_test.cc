@@ -154,6 +154,44 @@ TEST_F(HttpSessionTest, LargeWholeAnswerIsNoSlowReader) {
     EXPECT_EQ(json::parse(answer.body)["choices"][3]["token_ids"].size(), 4000U);
 }
 
+// Goal: a long answer that nobody takes is not kept for ever, and one that is taken slowly is not
+// cut off. Method: whole answers beyond output_buffer_kib; a client that takes nothing, and one
+// that takes a part several times in each unread_ms, for longer than two of those. Oracle: the
+// connection of the former is gone, and the latter has its whole answer.
+TEST_F(HttpSessionTest, AWholeAnswerIsKeptWhileItIsTaken) {
+    services_->unread_ms = 400;
+    for (const bool takes : {false, true}) {
+        const auto client = connect(4096);
+        client->post(
+            kCompletions,
+            R"({"prompt":"a","max_tokens":4000,"n":2,"logprobs":0,"return_token_ids":true})");
+        for (int i = 0; i < 2; ++i) {
+            const uint64_t id = next_admitted();
+            say(id, std::string(4000, 'x'));
+            // The time of the loop, from which the answer's counts.
+            run_for(loop_, 1, [] { return false; });
+            end(id);
+        }
+        EXPECT_EQ(gateway_->num_connections(), 1U);
+        if (!takes) {
+            EXPECT_TRUE(run_until(loop_, [&] { return gateway_->num_connections() == 0; }));
+            continue;
+        }
+        const uint64_t begin_ms = loop_.now_ms();
+        uint64_t last_ms = begin_ms;
+        std::optional<Answer> answer;
+        ASSERT_TRUE(run_until(loop_, [&] {
+            if (loop_.now_ms() - last_ms < services_->unread_ms / 5) return false;
+            last_ms = loop_.now_ms();
+            answer = client->next();
+            return answer.has_value() || client->is_closed;
+        }));
+        ASSERT_TRUE(answer.has_value()) << "cut off";
+        EXPECT_EQ(json::parse(answer->body)["choices"][1]["token_ids"].size(), 4000U);
+        EXPECT_GT(loop_.now_ms() - begin_ms, 2 * services_->unread_ms) << "this tests nothing";
+    }
+}
+
 // Goal: a connection in use keeps its place, also if the gateway hears nothing of what it is used
 // for. Method: a gateway of one place and no idle time; half a body, its answer from elsewhere than
 // the gateway, an answer that is not read. Oracle: who is refused, and the whole answers.
