@@ -44,7 +44,11 @@ Head head_of(int status,
     head.result(static_cast<unsigned>(status));
     head.set(http::field::date, date_of(std::time(nullptr)));
     head.set(http::field::content_type, content_type);
-    for (const auto& [name, value] : headers) head.set(name, value);
+    // Once each, but for what an answer and the checks of its request both add to.
+    for (const auto& [name, value] : headers) {
+        const bool is_joined = name == "Vary" && head.count(name) > 0;
+        head.set(name, is_joined ? std::string(head[name]) + ", " + value : value);
+    }
     head.keep_alive(!frame.closes);
     return head;
 }

@@ -187,6 +187,16 @@ TEST_F(HttpSessionTest, APageReadsStreamsAndErrors) {
     EXPECT_EQ(HttpClient::header(next(*client), kAllowOrigin), "");
 }
 
+// A cache must tell apart what is one answer for each page and for each form.
+TEST_F(HttpSessionTest, APageIsToldOfAllThatAnAnswerVariesWith) {
+    services_->origins = OriginList::parse("https://chat.example").value();
+    const auto client = connect();
+    client->get("/metrics");
+    EXPECT_EQ(HttpClient::header(next(*client), "Vary"), "Accept");
+    client->get("/metrics", "Origin: https://chat.example\r\n");
+    EXPECT_EQ(HttpClient::header(next(*client), "Vary"), "Accept, Origin");
+}
+
 // Every path that takes GET takes HEAD; the others say what they take. Neither has a body.
 TEST_F(HttpSessionTest, HeadIsOfWhatTakesGet) {
     const auto client = connect();
