@@ -50,11 +50,14 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
     OnGone on_gone,
     schedule::OomWatch& oom_watch) {
     std::unique_ptr<WorkerProcess> process(new WorkerProcess(OnGone()));
-    const auto judge =
-        [self = process.get(), on_gone = std::move(on_gone), &oom_watch](ProcessEnd end) {
-            end.is_out_of_memory = end.signal == SIGKILL && !self->was_killed_ && oom_watch.take();
-            on_gone(end);
-        };
+    const auto judge = [self = process.get(),
+                        on_gone = std::move(on_gone),
+                        &oom_watch,
+                        count_at_start = oom_watch.count()](ProcessEnd end) {
+        end.is_out_of_memory =
+            end.signal == SIGKILL && !self->was_killed_ && oom_watch.take(count_at_start);
+        on_gone(end);
+    };
     AFD_ASSIGN(
         process->child_,
         ChildProcess::start(loop, {.executable = executable, .arguments = arguments}, judge));

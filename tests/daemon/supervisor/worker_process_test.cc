@@ -59,17 +59,25 @@ TEST_F(WorkerProcessTest, WhomTheKernelEndsLacksMemoryThoughItsConnectionClosesF
 }
 
 TEST_F(WorkerProcessTest, WhomAfddKillsDoesNotLackMemory) {
-    const auto kill = [](WorkerProcess& process) { process.kill(); };
-    count_kills(4);
-    EXPECT_FALSE(end_by(kill).is_out_of_memory) << "the count is somebody else's";
-    const ProcessEnd end = end_by([](WorkerProcess& process) { process.end_disconnected(); });
+    const ProcessEnd end = end_by([&](WorkerProcess& process) {
+        count_kills(4);
+        const ProcessEnd other = end_by([&](WorkerProcess& later) {
+            count_kills(5);
+            later.kill();
+        });
+        EXPECT_FALSE(other.is_out_of_memory) << "the count is somebody else's";
+        process.end_disconnected();
+    });
     EXPECT_TRUE(end.is_out_of_memory) << "whose it still is";
 }
 
 TEST_F(WorkerProcessTest, WhomSomebodyKillsDoesNotLackMemory) {
-    const ProcessEnd end = end_by([](WorkerProcess& process) { ::kill(process.pid(), SIGKILL); });
+    const auto kill = [](WorkerProcess& process) { ::kill(process.pid(), SIGKILL); };
+    const ProcessEnd end = end_by(kill);
     EXPECT_EQ(end.signal, SIGKILL);
     EXPECT_FALSE(end.is_out_of_memory);
+    count_kills(4);
+    EXPECT_FALSE(end_by(kill).is_out_of_memory) << "it was not there yet";
 }
 
 }  // namespace

@@ -137,11 +137,27 @@ TEST_F(ControlGroup, EachOfTheKernelsKillsIsTheEndOfOneProcess) {
     const ControlGroups groups{.unified = "/pod", .memory = "", .cpu = ""};
     write("/pod", "memory.events", "oom_kill 3");
     OomWatch watch(root_.string(), groups);
-    EXPECT_FALSE(watch.take()) << "what was before";
+    const uint64_t at_start = watch.count();
+    EXPECT_EQ(at_start, 3u);
+    EXPECT_FALSE(watch.take(at_start)) << "what was before";
     write("/pod", "memory.events", "oom_kill 5");
-    EXPECT_TRUE(watch.take());
-    EXPECT_TRUE(watch.take());
-    EXPECT_FALSE(watch.take()) << "killed by somebody else";
+    EXPECT_TRUE(watch.take(at_start));
+    EXPECT_TRUE(watch.take(at_start));
+    EXPECT_FALSE(watch.take(at_start)) << "killed by somebody else";
+}
+
+TEST_F(ControlGroup, NoneOfTheKernelsKillsIsTheEndOfALaterProcess) {
+    const ControlGroups groups{.unified = "/pod", .memory = "", .cpu = ""};
+    write("/pod", "memory.events", "oom_kill 3");
+    OomWatch watch(root_.string(), groups);
+    const uint64_t first = watch.count();
+    write("/pod", "memory.events", "oom_kill 4");
+    const uint64_t later = watch.count();
+    EXPECT_FALSE(watch.take(later));
+    EXPECT_TRUE(watch.take(first)) << "who was there";
+    write("/pod", "memory.events", "oom_kill 5");
+    EXPECT_TRUE(watch.take(later));
+    EXPECT_FALSE(watch.take(first));
 }
 
 TEST(ControlGroups, AreOfEitherVersion) {
