@@ -115,11 +115,16 @@ Result<std::unique_ptr<schedule::PassScheduler>> make_scheduler(const WorkerSetu
             .sync_group_size = std::max(1U, welcome.ffn_sync_group_size())}));
 }
 
-// R12: the sessions have sent these rows elsewhere, or do not want them. Before anything is
-// scanned.
-void acknowledge_voided(const control::Welcome& welcome, schedule::ReturnTransport& transport) {
+// R12: the sessions have sent these rows elsewhere, or do not want them. After the weights are
+// there, since until now a session may have more rounds voided; before anything looks at what is
+// acknowledged, as ReadyScan's constructor does.
+Result<> acknowledge_voided(WorkerControl& control, schedule::ReturnTransport& transport) {
+    // Between machines the sessions have fenced this rank off (R16).
+    if (control.welcome().has_ucx()) return {};
+    AFD_ASSIGN(const control::Voided told, control.ask_voided());
+    AFD_CRASH_POINT("void.told");
     const schedule::Geometry& geometry = transport.layout().geometry;
-    for (const control::VoidedRound& voided : welcome.voided()) {
+    for (const control::VoidedRound& voided : told.rounds()) {
         const size_t lane =
             size_t{voided.session()} * geometry.num_micro_batches + voided.micro_batch();
         // Another round may stand there: afdd forgets with the Ready that came last.
@@ -129,6 +134,7 @@ void acknowledge_voided(const control::Welcome& welcome, schedule::ReturnTranspo
         transport.acknowledge(voided.session(), voided.micro_batch(), voided.round());
         AFD_CRASH_POINT("void.acknowledged");
     }
+    return {};
 }
 
 Result<> serve(WorkerControl& control, uint32_t rank) {
@@ -142,7 +148,6 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
     transport->heartbeat().start(getpid());
     AFD_CRASH_POINT("start.ffn_attached");
     setup.metrics().start();
-    acknowledge_voided(welcome, *transport);
 
     const std::unique_ptr<threads::ThreadPool> threads = make_thread_pool(welcome);
     AFD_ASSIGN(const WorkerExperts held,
@@ -157,6 +162,7 @@ Result<> serve(WorkerControl& control, uint32_t rank) {
             model::Router::load(setup.files, setup.numeric_class, model::GateSet::kOtherLayers));
     }
     AFD_ASSIGN(auto scheduler, make_scheduler(setup, welcome));
+    AFD_TRY(acknowledge_voided(control, *transport));
     BeatingParallel parallel(*threads, transport->heartbeat());
     TwoPhaseRank two_phase;
     if (welcome.prefill_tokens_max() > 0) {

@@ -48,7 +48,8 @@ class WindowLane final : public MoeLane {
         const schedule::LostRanks& ranks = *parts_.lost_ranks;
         if (!may_let_go()) return std::nullopt;
         for (uint32_t rank = 0; rank < ranks.num_ranks(); ++rank) {
-            // It has a successor then: the round will be executed, unless that is lost, too.
+            // It has a successor then, with its weights: the round will be executed, unless that is
+            // lost, too.
             const bool is_refused = refused_[rank] == ranks.num_losses(rank);
             if (!ranks.is_lost(rank) || is_refused) continue;
             const auto round = parts_.windows->lane(slot()).voidable(rank);

@@ -98,7 +98,6 @@ std::unique_ptr<WorkerSlot> Supervisor::make_slot(control::Role role, uint32_t i
 }
 
 void Supervisor::complete_welcome(control::Role role, uint32_t index, control::Welcome& welcome) {
-    if (role == control::FFN) voided_rounds_.fill(index, welcome);
     if (plan_.add_experts) plan_.add_experts(role, index, welcome);
     const auto& slots = role == control::FFN ? ffn_ : attention_;
     if (const std::string& host = slots[index]->host(); !host.empty()) {
@@ -215,7 +214,6 @@ void Supervisor::on_worker_ready(WorkerSlot& slot, const control::Ready& ready) 
     if (plan_.begin_counts) plan_.begin_counts(slot.role(), slot.index());
     was_ready_[is_ffn ? attention_.size() + slot.index() : slot.index()] = true;
     if (is_ffn) {
-        // It has acknowledged all of them.
         voided_rounds_.forget(slot.index());
         tell_rank_state(slot);
         check_ranks_have_come();
@@ -351,11 +349,11 @@ bool Supervisor::goes_on_without_lost_ranks() const {
     return all_ready_ && !shutting_down_ && plan_.can_do_without && plan_.can_do_without(is_lost);
 }
 
-// R8: no process has the rank's place, so nobody executes the round; its successor will hear of it.
-// Between machines one may run on, and sessions fence it off (R16).
+// The rank's process is gone (R8), and its successor executes nothing before it has asked what is
+// voided. Between machines one may run on, and sessions fence it off (R16).
 bool Supervisor::may_void(const WorkerSlot& slot, const control::VoidRequest& request) const {
     return slot.role() == control::ATTENTION && plan_.can_do_without && !plan_.welcome.has_ucx() &&
-           request.rank() < ffn_.size() && !ffn_[request.rank()]->has_process() &&
+           request.rank() < ffn_.size() && voided_rounds_.is_open(request.rank()) &&
            request.micro_batch() < plan_.welcome.geometry().num_micro_batches() &&
            request.round() > 0;
 }
@@ -372,10 +370,18 @@ void Supervisor::on_void_request(WorkerSlot& slot, const control::VoidRequest& r
     slot.answer(message);
 }
 
+void Supervisor::on_worker_loaded(WorkerSlot& slot) {
+    if (slot.role() != control::FFN) return;
+    control::SupervisorMessage message;
+    *message.mutable_voided() = voided_rounds_.tell(slot.index());
+    slot.answer(message);
+}
+
 void Supervisor::on_worker_gone(WorkerSlot& slot, const WorkerEnd& end) {
     if (plan_.end_counts) plan_.end_counts(slot.role(), slot.index());
     if (plan_.mend_segments) plan_.mend_segments(slot.role(), slot.index());
     if (slot.role() == control::FFN) {
+        voided_rounds_.reopen(slot.index());
         tell_rank_state(slot);
         if (goes_on_without_lost_ranks()) {
             log::info("requests go on without {}: others have its experts, too", slot.name());

@@ -99,6 +99,7 @@ class Supervisor final : public AttentionWorkers, public WorkerHost, public Work
     void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) override;
     void on_worker_listens(WorkerSlot& slot, const control::Listening& listening) override;
     void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) override;
+    void on_worker_loaded(WorkerSlot& slot) override;
     void on_worker_gone(WorkerSlot& slot, const WorkerEnd& end) override;
     void on_worker_given_up(WorkerSlot& slot, const std::string& why) override;
     void on_worker_failing(WorkerSlot& slot) override;

@@ -204,6 +204,10 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
             // Likewise.
             listener_.on_void_request(*this, message.void_request());
             return;
+        case control::WorkerMessage::kLoaded:
+            // Likewise.
+            listener_.on_worker_loaded(*this);
+            return;
         case control::WorkerMessage::kListening:
             listener_.on_worker_listens(*this, message.listening());
             return;

@@ -53,6 +53,9 @@ class WorkerSlotListener {
     virtual void on_segment_release(WorkerSlot& slot, const control::SegmentRelease& release) = 0;
     // An attention worker can do without a round at a rank (R12). The request is to be answered.
     virtual void on_void_request(WorkerSlot& slot, const control::VoidRequest& request) = 0;
+    // A worker, in whatever state, has its weights, and asks what is voided at its rank (R12). It
+    // is to be answered.
+    virtual void on_worker_loaded(WorkerSlot& slot) = 0;
     // An FFN worker, in whatever state, says where sessions find it.
     virtual void on_worker_listens(WorkerSlot& slot, const control::Listening& listening) = 0;
     // The process is gone, and everything that it had sent was delivered before.

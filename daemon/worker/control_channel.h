@@ -28,7 +28,7 @@
 namespace afd::daemon {
 
 // Hello.version; raise it with every incompatible change of control.proto.
-inline constexpr uint32_t kControlVersion = 7;
+inline constexpr uint32_t kControlVersion = 8;
 
 class ControlChannel {
   public:

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <future>
 #include <latch>
 #include <mutex>
+#include <utility>
 
 #include "daemon/config/wire_choices.h"
 #include "daemon/loop/event_loop.h"
@@ -84,6 +86,10 @@ struct WorkerControl::State {
     std::vector<control::WorkerMessage> posts;
     bool finish_posted = false;
 
+    uint64_t answer_timeout_ms = 0;
+    std::promise<control::Voided> voided;
+    bool is_told = false;  // The control thread's: `voided` has its value.
+
     std::mutex report_mutex;
     Report report;  // Called under the mutex.
 
@@ -113,6 +119,7 @@ Result<std::unique_ptr<WorkerControl>> WorkerControl::connect(const Options& opt
     AFD_CRASH_POINT("start.connected");
     auto state = std::make_unique<State>(ControlChannel(std::move(socket)));
     state->role = options.role;
+    state->answer_timeout_ms = options.handshake_timeout_ms;
 
     AFD_ASSIGN(state->welcome, say_hello(state->channel, options.role, options.index, deadline));
     const size_t num_fds = state->welcome.num_fds();
@@ -175,6 +182,18 @@ void WorkerControl::ready(const control::Ready& ready) {
     control::WorkerMessage message;
     *message.mutable_ready() = ready;
     state_->post(std::move(message));
+}
+
+Result<control::Voided> WorkerControl::ask_voided() {
+    control::WorkerMessage message;
+    message.mutable_loaded();
+    state_->post(std::move(message));
+    const std::chrono::milliseconds timeout(state_->answer_timeout_ms);
+    std::future<control::Voided> answer = state_->voided.get_future();
+    if (answer.wait_for(timeout) == std::future_status::ready) return answer.get();
+    return Error{Code::kDeadlineExceeded,
+                 "this worker has its weights, and afdd has not said within " +
+                     std::to_string(timeout.count()) + " ms what is voided; is afdd stopped?"};
 }
 
 void WorkerControl::listens(std::span<const std::byte> address) {
@@ -282,6 +301,8 @@ void WorkerControl::State::take(const control::SupervisorMessage& message) {
         next.round = message.void_answer().round();
         next.is_granted = message.void_answer().granted();
         command(std::move(next));
+    } else if (message.has_voided()) {
+        if (!std::exchange(is_told, true)) voided.set_value(message.voided());
     } else if (message.has_log_level()) {
         if (!set_log_level(message.log_level().level())) {
             log::warn("afdd asks for the log level '{}', which is not known here",

@@ -9,6 +9,7 @@
 //   connect()   -> welcome(), own_doorbell_fd(), peer_doorbell_fds()
 //   start()        the control thread runs; from here on the end of afdd ends this process
 //   ... attach segments, load weights; on failure fail() ...
+//   ask_voided()   FFN; from here on nothing more is voided (R12)
 //   ready()        afdd may send sequences
 //   ... the data loop, over port(), until kShutdown ...
 //   finish()       sends what is left, joins the control thread; then return 0 from main
@@ -50,7 +51,7 @@ class WorkerControl {
         uint32_t index = 0;
         // Path of afdd's control socket (proto/socket_path.h).
         std::string control_socket;
-        uint64_t handshake_timeout_ms = 10000;
+        uint64_t handshake_timeout_ms = 10000;  // Of connect() and of ask_voided().
     };
 
     // Connects and exchanges Hello and Welcome; blocks at most handshake_timeout_ms.
@@ -91,6 +92,11 @@ class WorkerControl {
 
     // The data thread's end of the rings.
     WorkerPort& port();
+
+    // Tells afdd that this FFN worker has its weights, and waits for what it is not to execute
+    // (R12): all that this process has to acknowledge before ready(), and before it looks at a
+    // round. Once, after start(). Errors: kDeadlineExceeded.
+    Result<control::Voided> ask_voided();
 
     // Tells afdd that this worker serves from now on. Leaves once the control thread runs, before
     // any event that the caller pushes into port() afterwards.

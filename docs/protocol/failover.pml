@@ -5,23 +5,24 @@
  * process dies at any step, CRASHES times in all.
  *
  *   the session asks the supervisor to void its open round at rank r: granted if r has no process,
- *   else refused -> granted, the round counts as let go, and goes to the other rank under another
- *   number -> a successor of r hears of the voids in its Welcome, and acknowledges what stands
- *   there unexecuted -> Ready -> the supervisor forgets them
+ *   or one that still loads, else refused -> granted, the round counts as let go, and goes to the
+ *   other rank under another number -> a successor of r has loaded, asks and is told what is void,
+ *   and acknowledges what stands there unexecuted -> Ready -> the supervisor forgets them
  *
- * The session asks when it has heard of an end of r; the answer may come when r has a successor.
+ * The session asks when it has heard of an end of r; the answer may come when r has a successor
+ * that was told.
  *
  * Words, each with one writer: flag, row, owns (session); ack, result (rank that owns the slot).
- * Messages: ask, answer; ready. `voids` is what the supervisor remembers, `seq` a ghost: which
- * round a row is of.
+ * Messages: ask, answer; loaded, told; ready. `voids` is what the supervisor remembers, `seq` a
+ * ghost: which round a row is of.
  *
  * Safety: what the session accepts is whole, and of the round that it waits for. Progress: it comes
  * to its last round (no invalid end state).
  *
  * A rule is left out with -D: NO_R8 (the old process may live on), NO_GRANT (the session does not
  * wait for the answer), NO_VOID (the successor executes what is voided), NO_KEEP (the supervisor
- * forgets with the Welcome), NO_R10 (a new session does not wait for old rounds). Each gives a
- * counterexample: model_check.py.
+ * forgets what it has told), NO_CLOSE (it grants until the Ready, and not until it tells), NO_R10
+ * (a new session does not wait for old rounds). Each gives a counterexample: model_check.py.
  */
 #ifndef CRASHES
 #define CRASHES 2
@@ -37,8 +38,10 @@ byte ack[2];
 byte result, result_a, result_b; /* the slot: its flag, its row */
 byte up[2] = 1;                  /* processes of a rank that take steps */
 bool is_gone[2];                 /* the supervisor has seen its end */
-bool ready[2];                   /* sent and not taken */
-byte voids[2], told[2];          /* what the supervisor remembers; what the Welcome said */
+bool loaded[2], ready[2];        /* sent and not taken */
+bool is_open[2];                 /* the supervisor grants */
+bool is_told[2];                 /* the process has its answer */
+byte voids[2], told[2];          /* what the supervisor remembers; what it has told */
 byte ask[2];
 byte answer[2]; /* 0: none, 1: granted, 2: refused */
 byte seq;       /* ghost: rounds begun */
@@ -56,6 +59,12 @@ proctype Rank(byte r) {
   goto scan;
 start:
   DIE(dead);
+  loaded[r] = true;
+  do
+  :: is_told[r] -> break
+  :: is_over -> goto gone
+  :: atomic { crashes > 0 && !is_over -> crashes--; goto dead }
+  od;
 #ifndef NO_VOID
   if
   :: told[r] != 0 && flag[r] == told[r] -> ack[r] = told[r]
@@ -114,20 +123,29 @@ proctype Supervisor(byte r) {
   do
   :: atomic { ready[r] -> ready[r] = false;
      /* For the time when the number comes again; too long a run to be searched. */
-     voids[r] = 0
+     voids[r] = 0;
+     is_open[r] = false
      }
-  :: atomic { up[r] == 0 && !ready[r] && !is_gone[r] -> is_gone[r] = true }
-  :: atomic { is_gone[r] ->
+  :: atomic { loaded[r] -> loaded[r] = false;
      told[r] = voids[r];
+     is_told[r] = true;
 #ifdef NO_KEEP
      voids[r] = 0;
 #endif
-     is_gone[r] = false;
-     up[r] = 1
+#ifndef NO_CLOSE
+     is_open[r] = false
+#endif
      }
+  :: atomic { up[r] == 0 && !loaded[r] && !ready[r] && !is_gone[r] ->
+     is_gone[r] = true;
+     is_open[r] = true;
+     is_told[r] = false;
+     told[r] = 0
+     }
+  :: atomic { is_gone[r] -> is_gone[r] = false; up[r] = 1 }
   :: atomic { ask[r] != 0 ->
      if
-     :: is_gone[r] -> voids[r] = ask[r]; answer[r] = 1
+     :: is_open[r] -> voids[r] = ask[r]; answer[r] = 1
      :: else -> answer[r] = 2
      fi;
      ask[r] = 0
@@ -139,7 +157,8 @@ proctype Supervisor(byte r) {
 /* Whether nothing of the round that the flag names can be executed any more: what it knows. */
 #define LET_GO(r) (flag[r] == ack[r] || (granted[r] == flag[r] && flag[r] != 0))
 #define MAY_ASK(r) \
-  (up[r] == 0 && flag[r] != ack[r] && granted[r] != flag[r] && ask[r] == 0 && answer[r] == 0)
+  ((up[r] == 0 || is_open[r]) && flag[r] != ack[r] && granted[r] != flag[r] && ask[r] == 0 && \
+   answer[r] == 0)
 /* Where the session may store: r reads its stripe no more, and no answer about it is on its way. */
 #define MAY_STORE(r) (flag[r] == ack[r] && ask[r] == 0 && answer[r] == 0)
 #define STANDS(n, t) (flag[t] == n || result == n)

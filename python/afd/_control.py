@@ -11,7 +11,7 @@ from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, 
                          error_of)
 from afd._messages import Frames, messages, pack
 
-VERSION = 7  # kControlVersion of daemon/worker/control_channel.h
+VERSION = 8  # kControlVersion of daemon/worker/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
 
 
@@ -34,6 +34,7 @@ class ControlChannel:
         self._frames = Frames()
         self.fds: list[int] = []
         self.is_shut_down = False
+        self._timeout = timeout
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         deadline = time.monotonic() + timeout
         try:
@@ -64,12 +65,17 @@ class ControlChannel:
             raise kind(f"cannot connect to afdd at {path}: {error.strerror or error}; is the "
                        "instance running?", "instance") from error
 
-    def _await_welcome(self, deadline: float):
+    def _await(self, what: str, deadline: float):
+        """The next message, which may answer that of this worker."""
         while (message := self._next()) is None:
             left = deadline - time.monotonic()
             if left <= 0 or not readable_of([self.fileno()], left):
-                raise DeadlineExceeded("afdd did not answer the Hello of this worker in time")
+                raise DeadlineExceeded(f"afdd did not answer the {what} of this worker in time")
             self._receive()
+        return message
+
+    def _await_welcome(self, deadline: float):
+        message = self._await("Hello", deadline)
         kind = message.WhichOneof("body")
         if kind == "refused":
             raise error_of(message.refused.code,
@@ -88,6 +94,15 @@ class ControlChannel:
             self._socket.sendall(pack(data))
         except OSError as error:
             raise Unavailable(f"afdd is gone: {error}") from error
+
+    def ask_voided(self) -> list:
+        """Once the weights are there: the rounds that this worker is not to execute (R12), all of
+        them."""
+        deadline = time.monotonic() + self._timeout
+        self.send(loaded={})
+        while (message := self._await("Loaded", deadline)).WhichOneof("body") != "voided":
+            self.is_shut_down |= message.WhichOneof("body") == "shutdown"
+        return list(message.voided.rounds)
 
     def take(self) -> None:
         """Reads what came; call when readable. is_shut_down: afdd wants this worker to end."""

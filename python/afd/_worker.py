@@ -114,10 +114,6 @@ class FfnWorker:
         self._counters[:] = 0
         metrics[_HISTOGRAMS:_TRACE_HEAD] = metrics[_LANES:] = 0
         self.context.ffn.out_num = 0
-        # What nobody wants from here any more (R12). A Ready of the past may have made it old.
-        for each in self.welcome.voided:
-            if int(self._descriptors[each.session, each.micro_batch, 0]) == each.round:
-                self._acknowledged[each.session, each.micro_batch] = each.round
         # Armed for good: a session rings with each publication, so none is missed (R9).
         _words(self.control, _DOORBELL_ARMED, 1, np.int32)[0] = 1
 
@@ -181,6 +177,10 @@ class FfnWorker:
         if self._is_held.size == 0:
             raise FailedPrecondition("this worker does not know its experts yet; call "
                                      "held_experts() and load their weights before", "")
+        # What nobody wants from here any more (R12). A Ready of the past may have made it old.
+        for each in self._channel.ask_voided():
+            if int(self._descriptors[each.session, each.micro_batch, 0]) == each.round:
+                self._acknowledged[each.session, each.micro_batch] = each.round
         self._channel.send(ready={"numeric_class": self.welcome.numeric_class,
                                   "model_identity": self.welcome.model_identity})
         # A predecessor may have died between its flag and its ring.

@@ -12,6 +12,7 @@ import pytest
 
 import afd
 from afd._control import ControlChannel, readable_of
+from afd._messages import Frames, messages, pack
 
 TIMEOUT, PATIENCE = 0.3, 30.0
 
@@ -51,6 +52,40 @@ def test_a_queue_that_nobody_serves_has_an_end(listener):
     assert "took no connection in time" in str(error)
     for each in queue:
         each.close()
+
+
+# Goal: a worker hears what is voided, whatever else afdd says before the answer, and does not wait
+# for ever for an afdd that says nothing more. Method: an afdd that is this test.
+def test_what_is_voided_is_asked_once_the_weights_are_there(listener):
+    types = messages("control", "WorkerMessage", "SupervisorMessage")
+
+    def answer(**body):
+        served.sendall(pack(types["SupervisorMessage"](**body).SerializeToString()))
+
+    made = []
+    connecting = threading.Thread(
+        target=lambda: made.append(ControlChannel(listener.getsockname(), 2, 0, PATIENCE)))
+    connecting.start()
+    served = listener.accept()[0]
+    with served:
+        answer(welcome={"instance": "test"})
+        connecting.join(PATIENCE)
+        channel, = made
+        answer(shutdown={})
+        answer(voided={"rounds": [{"session": 1, "micro_batch": 2, "round": 3}]})
+        assert [(each.session, each.micro_batch, each.round) for each in channel.ask_voided()] == [
+            (1, 2, 3)]
+        assert channel.is_shut_down
+        frames, asked = Frames(), []
+        while len(asked) < 2:
+            frames.feed(served.recv(1 << 16))
+            while (frame := frames.next()) is not None:
+                asked.append(types["WorkerMessage"].FromString(frame).WhichOneof("body"))
+        assert asked == ["hello", "loaded"]
+        channel._timeout = TIMEOUT
+        with pytest.raises(afd.DeadlineExceeded, match="did not answer the Loaded of this worker"):
+            channel.ask_voided()
+        channel.close()
 
 
 def test_a_hello_that_nobody_answers_has_an_end(listener):

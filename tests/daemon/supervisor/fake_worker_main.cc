@@ -9,7 +9,7 @@
 //   AFD_FAKE_CRASH      abort before being ready
 //   AFD_FAKE_DIE        abort as soon as it is ready
 //   AFD_FAKE_DEADLY     attention: abort when it is given a sequence with this token
-//   AFD_FAKE_HANG       wait before being ready, until this file exists
+//   AFD_FAKE_HANG       wait before being ready, until this file exists, as if there were weights
 //   AFD_FAKE_VOID       attention: have round 5 voided at each rank that is lost, round 6 at one
 //                       that is back, and report the answer as a wait; FFN: report what is voided
 //   AFD_FAKE_WAIT       attention: report a wait for each rank that is lost, as if it were idle
@@ -248,9 +248,11 @@ int talk_nonsense(const WorkerControl::Options& options) {
     for (;;) ::pause();
 }
 
-// What the Welcome says is voided.
+// What afdd says is voided.
 void report_voided(WorkerControl& worker) {
-    for (const control::VoidedRound& voided : worker.welcome().voided()) {
+    const auto told = worker.ask_voided();
+    if (!told.ok()) worker.fail(told.error());
+    for (const control::VoidedRound& voided : told.value().rounds()) {
         WorkerEvent event{.kind = WorkerEvent::Kind::kWait};
         event.set_text("session %u, micro-batch %u: round %d is void",
                        voided.session(),
@@ -304,7 +306,7 @@ int run(int argc, char** argv) {
         while (::access(file, F_OK) != 0) ::poll(nullptr, 0, 10);
     }
     if (std::getenv("AFD_FAKE_ASK") != nullptr) ask_for_segments(worker);
-    report_voided(worker);
+    if (connect.role == control::FFN) report_voided(worker);
     if (std::getenv("AFD_FAKE_CORES") != nullptr) report_cores(worker);
     control::Ready ready;
     ready.set_kv_tokens(worker.welcome().kv_tokens());

@@ -91,8 +91,8 @@ TEST_F(SupervisorTest, AShortageOfTheKernelHoldsAWelcomeUpAndNoMore) {
     for (const client::Worker& worker : now.workers()) EXPECT_EQ(worker.num_restarts(), 0U);
 }
 
-// Goal: a round is voided while no process has its rank's place, and at no other time; who has the
-// place next hears of it, and after its Ready it is forgotten (R12). Method: attention workers that
+// Goal: a round is voided when its rank is lost, and not when it is back; who has the place next
+// hears of it, and after its Ready it is forgotten (R12). Method: attention workers that
 // ask for it when the rank is lost, and when it is back. Oracle: what all of them report.
 TEST_F(SupervisorTest, VoidsRoundsOfARankThatHasNoProcess) {
     config_.attention_workers = 1;
@@ -115,6 +115,29 @@ TEST_F(SupervisorTest, VoidsRoundsOfARankThatHasNoProcess) {
     ASSERT_TRUE(run_until(loop_, [&] { return worker("ffn", 0).state() == "back-off"; }));
     ASSERT_TRUE(wait_for_state("ffn", 0, "ready"));
     EXPECT_THAT(waits(), testing::IsEmpty()) << "what was voided is forgotten";
+}
+
+// Goal: a session that asks late does not wait until the rank's successor has its weights (R12).
+// Method: the successor starts at once and waits; only then a session asks, which is new. Oracle:
+// the answer, and what the successor hears when it has waited.
+TEST_F(SupervisorTest, VoidsRoundsWhileTheSuccessorLoadsItsWeights) {
+    config_.attention_workers = 1;
+    config_.restart_first_ms = 0;
+    can_do_without_ = [](const std::vector<bool>&) { return true; };
+    start();
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    const std::string loaded = directory_.path("loaded");
+    auto loads = std::make_unique<ScopedVariable>("AFD_FAKE_HANG", loaded.c_str());
+    ::kill(static_cast<pid_t>(worker("ffn", 0).pid()), SIGKILL);
+    ASSERT_TRUE(wait_for_state("ffn", 0, "starting"));
+    loads.reset();
+    const ScopedVariable asks("AFD_FAKE_VOID", "1");
+    ::kill(static_cast<pid_t>(worker("attention", 0).pid()), SIGKILL);
+    EXPECT_TRUE(reports("attention", 0, "round 5 at rank 0 is void"));
+    EXPECT_EQ(worker("ffn", 0).state(), "starting");
+    directory_.write("loaded", "");
+    EXPECT_TRUE(reports("ffn", 0, "session 0, micro-batch 1: round 5 is void"));
+    EXPECT_TRUE(reports("attention", 0, "round 6 at rank 0 is not void")) << "it is back";
 }
 
 // R16: its process may run on behind a partition, and sessions need no word of afdd.

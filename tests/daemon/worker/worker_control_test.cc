@@ -48,9 +48,11 @@ class WorkerControlTest : public testing::Test {
     ~WorkerControlTest() override { worker_.reset(); }
 
     // The handshake; the control thread does not run yet.
-    void connect() {
+    void connect(uint64_t answer_timeout_ms = kControlWatchdogMs) {
         std::thread afdd([this] { welcome(); });
-        auto connected = WorkerControl::connect({.role = control::FFN, .control_socket = path_});
+        auto connected = WorkerControl::connect({.role = control::FFN,
+                                                 .control_socket = path_,
+                                                 .handshake_timeout_ms = answer_timeout_ms});
         afdd.join();
         ASSERT_TRUE(connected.ok()) << connected.error().message;
         worker_ = std::move(connected).value();
@@ -68,6 +70,18 @@ class WorkerControlTest : public testing::Test {
     void admit(const control::Admit& admit) {
         control::SupervisorMessage message;
         *message.mutable_admit() = admit;
+        afdd_->queue(message);
+        ASSERT_TRUE(afdd_->flush().ok());
+    }
+
+    // afdd is asked what is voided, and answers with this round.
+    void answer_voided(int32_t round) {
+        control::WorkerMessage question;
+        ASSERT_TRUE(receive(question) && question.has_loaded());
+        control::SupervisorMessage message;
+        message.mutable_shutdown();
+        afdd_->queue(message);
+        message.mutable_voided()->add_rounds()->set_round(round);
         afdd_->queue(message);
         ASSERT_TRUE(afdd_->flush().ok());
     }
@@ -148,6 +162,36 @@ TEST_F(WorkerControlTest, ReadyLeavesBeforeWhatIsPushedAfterIt) {
     ASSERT_EQ(bodies.size(), 3U);
     EXPECT_EQ(bodies[0], Body::kReady);
     EXPECT_THAT(bodies, UnorderedElementsAre(Body::kReady, Body::kSegmentRequest, Body::kEvents));
+    worker_->finish();
+}
+
+// Goal: a worker with its weights waits for what is voided, also if it is to end by then: with a
+// Ready in front of it, afdd would forget the round (R12). Method: afdd says both. Oracle: the
+// round.
+TEST_F(WorkerControlTest, WhatIsVoidedIsHeardWhenTheWeightsAreThere) {
+    connect();
+    worker_->start();
+    std::thread afdd([this] { answer_voided(7); });
+    const auto told = worker_->ask_voided();
+    afdd.join();
+    ASSERT_TRUE(told.ok()) << told.error().message;
+    ASSERT_EQ(told.value().rounds_size(), 1);
+    EXPECT_EQ(told.value().rounds(0).round(), 7);
+    EXPECT_EQ(next_command().kind, WorkerCommand::Kind::kShutdown);
+    worker_->finish();
+}
+
+TEST_F(WorkerControlTest, AnAfddThatDoesNotSayWhatIsVoidedIsNotAwaitedForEver) {
+    constexpr uint64_t kTimeoutMs = 2000;
+    connect(kTimeoutMs);
+    worker_->start();
+    const auto told = worker_->ask_voided();
+    ASSERT_FALSE(told.ok());
+    EXPECT_EQ(told.error().code, Code::kDeadlineExceeded);
+    EXPECT_EQ(
+        told.error().message,
+        "this worker has its weights, and afdd has not said within 2000 ms what is voided; is "
+        "afdd stopped?");
     worker_->finish();
 }
 
