@@ -252,7 +252,11 @@ class GroupedAttention {
                                               : rows_from(t, kv_head_of(run.first + i + 1), first);
                 const bool is_cold = first == first_position(t) && i == 0;
                 const HeadRows rows = rows_from(t, kv_head_of(run.first + i), first);
-                kernels_.attend_block(rows_.block(rows, next, is_cold, room), heads[i]);
+                if (stays_quantised(heads[i]) && first % kAttentionBlock == 0) {
+                    kernels_.attend_quantised(rows_.quantised_block(rows, next, room), heads[i]);
+                } else {
+                    kernels_.attend_block(rows_.block(rows, next, is_cold, room), heads[i]);
+                }
             }
             first += count;
         }
@@ -260,6 +264,10 @@ class GroupedAttention {
             kernels_.finish_heads(heads[i],
                                   request_.out.row(t) + first_head_of(run.first + i) * s_.head_dim);
         }
+    }
+
+    bool stays_quantised(const cpu::HeadsState& heads) const {
+        return kernels_.attend_quantised != nullptr && rows_.may_stay_quantised(heads.num_heads);
     }
 
     // A group's heads of tokens from t on that have their keys in common.

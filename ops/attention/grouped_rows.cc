@@ -52,37 +52,58 @@ cpu::AttendBlock GroupedRows::expanded_block(HeadRows rows,
         .kr = nullptr, .values = room.values, .num_positions = rows.count, .scale = softmax_scale_};
     const auto with_keys = is_few ? next_keys : std::span<const std::byte>();
     if (cache_.key_order == KeyOrder::kPairs) {
-        const std::byte* const values = key_bytes(rows).data();
-        expand_key_pairs(cache_.dtype,
-                         {.values = values,
-                          .scales = values + kAttentionBlock * shape_.head_dim,
-                          .count = shape_.head_dim,
-                          .next = with_keys},
-                         room.keys);
+        expand_key_pairs(cache_.dtype, key_pairs(rows, with_keys), room.keys);
         block.keys_in_pairs = true;
         block.ckv = room.keys + key_pair_place(rows.index % kAttentionBlock, 0);
     } else {
-        expand(cache_.key_rows, rows, with_keys, room.keys);
+        expand_kv_rows(cache_.dtype, quantised_rows(cache_.key_rows, rows, with_keys), room.keys);
         block.ckv = room.keys;
     }
-    expand(cache_.value_rows, rows, is_few ? next_values : next_keys, room.values);
+    expand_kv_rows(cache_.dtype,
+                   quantised_rows(cache_.value_rows, rows, is_few ? next_values : next_keys),
+                   room.values);
     if (!is_few) block.afterwards = next_values;
     return block;
 }
 
-void GroupedRows::expand(const std::byte* array,
-                         HeadRows rows,
-                         std::span<const std::byte> next,
-                         Bf16* to) const {
+bool GroupedRows::may_stay_quantised(size_t num_heads) const {
+    return cache_.dtype != KvDtype::kBf16 && cache_.key_order == KeyOrder::kPairs &&
+           cpu::QuantisedBlock::takes(shape_.head_dim) &&
+           num_heads <= cpu::quantised_heads_max(cache_.dtype);
+}
+
+cpu::QuantisedBlock GroupedRows::quantised_block(HeadRows rows,
+                                                 HeadRows next,
+                                                 const ExpandedRows& room) const {
+    // A whole block ahead: both are no larger than one in bf16, and stay in the first-level cache.
+    return {.dtype = cache_.dtype,
+            .keys = key_pairs(rows, key_bytes(next)),
+            .values = quantised_rows(cache_.value_rows, rows, bytes_of(cache_.value_rows, next)),
+            .keys_room = room.keys,
+            .values_room = room.values,
+            .num_positions = rows.count,
+            .scale = softmax_scale_};
+}
+
+cpu::QuantisedKeyPairs GroupedRows::key_pairs(HeadRows rows,
+                                              std::span<const std::byte> next) const {
+    const std::byte* const values = key_bytes(rows).data();
+    return {.values = values,
+            .scales = values + kAttentionBlock * shape_.head_dim,
+            .count = shape_.head_dim,
+            .next = next};
+}
+
+cpu::QuantisedRows GroupedRows::quantised_rows(const std::byte* array,
+                                               HeadRows rows,
+                                               std::span<const std::byte> next) const {
     const std::byte* const values = bytes_of(array, rows).data();
-    expand_kv_rows(cache_.dtype,
-                   {.values = values,
-                    .scales = values + shape_.head_dim,
-                    .row_bytes = kv_tile_row_bytes(shape_.head_dim),
-                    .num_rows = rows.count,
-                    .count = shape_.head_dim,
-                    .next = next},
-                   to);
+    return {.values = values,
+            .scales = values + shape_.head_dim,
+            .row_bytes = kv_tile_row_bytes(shape_.head_dim),
+            .num_rows = rows.count,
+            .count = shape_.head_dim,
+            .next = next};
 }
 
 std::span<const std::byte> GroupedRows::bytes_of(const std::byte* array, HeadRows rows) const {

@@ -42,12 +42,23 @@ class GroupedRows {
                            bool is_cold,
                            const ExpandedRows& room) const;
 
+    // Whether `num_heads` heads of keys may take quantised_block() to kernels that have
+    // attend_quantised.
+    bool may_stay_quantised(size_t num_heads) const;
+
+    // The same of a quantised cache, without an expansion. REQUIRES: may_stay_quantised(), and rows
+    // from a block's first one on.
+    cpu::QuantisedBlock quantised_block(HeadRows rows,
+                                        HeadRows next,
+                                        const ExpandedRows& room) const;
+
   private:
     cpu::AttendBlock expanded_block(HeadRows rows, HeadRows next, const ExpandedRows& room) const;
-    void expand(const std::byte* array,
-                HeadRows rows,
-                std::span<const std::byte> next,
-                Bf16* to) const;
+    // The whole block's, those of rows.
+    cpu::QuantisedKeyPairs key_pairs(HeadRows rows, std::span<const std::byte> next) const;
+    cpu::QuantisedRows quantised_rows(const std::byte* array,
+                                      HeadRows rows,
+                                      std::span<const std::byte> next) const;
     // Of a quantised cache. Keys in pairs are those of a whole block.
     std::span<const std::byte> bytes_of(const std::byte* array, HeadRows rows) const;
     std::span<const std::byte> key_bytes(HeadRows rows) const;

@@ -72,16 +72,21 @@ struct E4m3Values {
     }
 };
 
-// Whether Lanes::store_rounded() takes all products with the scale, also where the scale is
-// multiplied by kFactor first.
+// Scales for which Lanes::store_rounded() takes all products, also where the scale is multiplied by
+// kFactor first: 0, and those from kLeast on and below kMost.
+template <typename Lanes, typename Values>
+struct OrdinaryScales {
+    static constexpr float kFactor = Values::template kFactor<Lanes>;
+    static constexpr float kGreatest = 512.0f;  // Magnitudes are below it.
+    static constexpr float kMost =
+        std::min(0x1p127f / std::max(kFactor, 1.0f), Lanes::kRoundedMost / kGreatest);
+    static constexpr float kLeast = 0x1p-126f / std::min(kFactor, Values::kLeast);
+};
+
 template <typename Lanes, typename Values>
 [[gnu::always_inline]] inline bool is_ordinary(float scale) {
-    constexpr float kFactor = Values::template kFactor<Lanes>;
-    constexpr float kGreatest = 512.0f;  // Magnitudes are below it.
-    constexpr float kMost =
-        std::min(0x1p127f / std::max(kFactor, 1.0f), Lanes::kRoundedMost / kGreatest);
-    constexpr float kLeast = 0x1p-126f / std::min(kFactor, Values::kLeast);
-    return scale == 0.0f || (scale >= kLeast && scale < kMost);
+    using Scales = OrdinaryScales<Lanes, Values>;
+    return scale == 0.0f || (scale >= Scales::kLeast && scale < Scales::kMost);
 }
 
 }  // namespace

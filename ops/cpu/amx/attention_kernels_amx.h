@@ -16,6 +16,7 @@ void set_attention_kernels(Kernels& table) {
     table.key_pair_heads = 0;
     table.begin_heads = begin_amx_heads;
     table.attend_block = attend_amx_block<Unit>;
+    table.attend_quantised = nullptr;
     table.attend_spans = attend_amx_spans<Unit>;
     table.finish_heads = finish_amx_heads;
 }

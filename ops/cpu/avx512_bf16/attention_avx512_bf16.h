@@ -190,15 +190,44 @@ class FetchAfterwards {
     size_t half_step_;
 };
 
+// Values in bf16, [position][count].
+class Bf16Rows {
+  public:
+    Bf16Rows(const Bf16* rows, size_t count) : rows_(rows), count_(count) {}
+
+    // Two positions' rows from a column on, and then those of the next two.
+    struct Pair {
+        const Bf16* row;
+        size_t count;
+
+        // 32 columns of either from `column` on, or the last `left` of them and then zeros.
+        template <bool kIsWhole>
+        [[gnu::always_inline]] __m512i load(size_t which, size_t column, size_t left) const {
+            const Bf16* from = row + which * count + column;
+            // Whole loads, because masks cost a third of the speed.
+            if constexpr (kIsWhole) return _mm512_loadu_si512(from);
+            return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((uint32_t{1} << left) - 1),
+                                            from);
+        }
+        void next() { row += 2 * count; }
+    };
+    Pair from(size_t column) const { return {rows_ + column, count_}; }
+
+  private:
+    const Bf16* rows_;
+    size_t count_;
+};
+
 // Tried and no faster: rows interleaved once for all heads, columns fetched ahead, columns before
 // heads.
 //
 // o = o · alpha, then o += p · values, positions ascending; for 32 columns, or for the last `left`
 // where they are fewer. Interleaving two rows by 16-bit unpacks leaves the columns in the order
 // low: 0-3, 8-11, 16-19, 24-27, high: the others; `o` keeps it and finish_heads() undoes it.
-template <typename Order, size_t kHeads, size_t kBlocks, bool kIsWhole>
+template <typename Order, typename Rows, size_t kHeads, size_t kBlocks, bool kIsWhole>
 void accumulate_columns(const HeadsState& s,
-                        const AttendBlock& b,
+                        size_t num_positions,
+                        const Rows& rows,
                         size_t head,
                         size_t column,
                         size_t left,
@@ -214,17 +243,11 @@ void accumulate_columns(const HeadsState& s,
             high[h][c] = _mm512_mul_ps(_mm512_load_ps(from + 16), alpha);
         });
     });
-    // Whole loads, because masks cost a third of the speed.
-    const auto load = [left](const Bf16* row) {
-        if constexpr (kIsWhole) return _mm512_loadu_si512(row);
-        const auto mask = static_cast<__mmask32>((uint32_t{1} << left) - 1);
-        return _mm512_maskz_loadu_epi16(mask, row);
-    };
-    const Bf16* row = b.summed() + column;
+    auto pair_of_rows = rows.from(column);
     const Bf16* p = s.p + head * Order::kHeadStep;
-    const auto add_pair = [&](auto even_of, auto odd_of) __attribute__((always_inline)) {
+    const auto add_pair = [&](auto odd_of) __attribute__((always_inline)) {
         unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
-            const __m512i even = even_of(c);
+            const __m512i even = pair_of_rows.template load<kIsWhole>(0, 32 * c, left);
             const __m512i odd = odd_of(c);
             const __m512i pairs_low = _mm512_unpacklo_epi16(even, odd);
             const __m512i pairs_high = _mm512_unpackhi_epi16(even, odd);
@@ -235,21 +258,15 @@ void accumulate_columns(const HeadsState& s,
             });
         });
     };
-    const auto first_row = [&](size_t c) __attribute__((always_inline)) {
-        return load(row + 32 * c);
-    };
-    const auto second_row = [&](size_t c) __attribute__((always_inline)) {
-        return load(row + s.latent + 32 * c);
-    };
-    for (size_t pair = 0; pair < b.num_positions / 2; ++pair) {
+    for (size_t pair = 0; pair < num_positions / 2; ++pair) {
         unrolled<kBlocks>([&](size_t) __attribute__((always_inline)) { afterwards.step(); });
-        add_pair(first_row, second_row);
-        row += 2 * s.latent;
+        add_pair([&](size_t c) __attribute__((always_inline)) {
+            return pair_of_rows.template load<kIsWhole>(1, 32 * c, left);
+        });
+        pair_of_rows.next();
         p += Order::kPairStep;
     }
-    if (b.num_positions % 2 != 0) {
-        add_pair(first_row, [](size_t) { return _mm512_setzero_si512(); });
-    }
+    if (num_positions % 2 != 0) add_pair([](size_t) { return _mm512_setzero_si512(); });
     unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
             float* to = o + h * s.o_stride + 32 * c;
@@ -259,42 +276,49 @@ void accumulate_columns(const HeadsState& s,
     });
 }
 
-template <typename Order, size_t kHeads>
+template <typename Order, typename Rows, size_t kHeads>
 void accumulate_heads(const HeadsState& s,
-                      const AttendBlock& b,
+                      size_t num_positions,
+                      const Rows& rows,
                       size_t head,
                       FetchAfterwards<Order>& afterwards) {
     // Few heads have too few sums for the products to follow each other closely.
     constexpr size_t kBlocks = kHeads <= kNearHeads ? 4 : kHeads < kAtOnce ? 2 : 1;
+    const auto columns = [&]<size_t kCount, bool kIsWhole>(size_t column, size_t left) {
+        accumulate_columns<Order, Rows, kHeads, kCount, kIsWhole>(
+            s, num_positions, rows, head, column, left, afterwards);
+    };
     const size_t left = s.latent % 32;
     size_t column = 0;
     for (; column + 32 * kBlocks <= s.latent; column += 32 * kBlocks) {
-        accumulate_columns<Order, kHeads, kBlocks, true>(s, b, head, column, 32, afterwards);
+        columns.template operator()<kBlocks, true>(column, 32);
     }
     if (kBlocks > 2 && column + 64 <= s.latent) {
-        accumulate_columns<Order, kHeads, 2, true>(s, b, head, column, 32, afterwards);
+        columns.template operator()<2, true>(column, 32);
         column += 64;
     }
-    for (; column + 32 <= s.latent; column += 32) {
-        accumulate_columns<Order, kHeads, 1, true>(s, b, head, column, 32, afterwards);
-    }
-    if (left > 0) {
-        accumulate_columns<Order, kHeads, 1, false>(s, b, head, s.latent - left, left, afterwards);
-    }
+    for (; column + 32 <= s.latent; column += 32) columns.template operator()<1, true>(column, 32);
+    if (left > 0) columns.template operator()<1, false>(s.latent - left, left);
 }
 
 // Fetches `fetched` meanwhile, as far as that goes.
-template <typename Order>
-void accumulate(const HeadsState& s, const AttendBlock& b, FetchRange fetched) {
+template <typename Order, typename Rows>
+void accumulate(const HeadsState& s, const AttendBlock& b, const Rows& rows, FetchRange fetched) {
     FetchAfterwards<Order> afterwards(s, b, fetched);
+    const auto heads = [&]<size_t kHeads>(size_t head) {
+        accumulate_heads<Order, Rows, kHeads>(s, b.num_positions, rows, head, afterwards);
+    };
     const size_t last = b.end_of_heads(s);
     size_t head = b.first_head;
-    for (; head + kAtOnce <= last; head += kAtOnce) {
-        accumulate_heads<Order, kAtOnce>(s, b, head, afterwards);
-    }
-    for (; head + 4 <= last; head += 4) accumulate_heads<Order, 4>(s, b, head, afterwards);
-    for (; head + 2 <= last; head += 2) accumulate_heads<Order, 2>(s, b, head, afterwards);
-    for (; head < last; ++head) accumulate_heads<Order, 1>(s, b, head, afterwards);
+    for (; head + kAtOnce <= last; head += kAtOnce) heads.template operator()<kAtOnce>(head);
+    for (; head + 4 <= last; head += 4) heads.template operator()<4>(head);
+    for (; head + 2 <= last; head += 2) heads.template operator()<2>(head);
+    for (; head < last; ++head) heads.template operator()<1>(head);
+}
+
+template <typename Order>
+void accumulate(const HeadsState& s, const AttendBlock& b, FetchRange fetched) {
+    accumulate<Order>(s, b, Bf16Rows(b.summed(), s.latent), fetched);
 }
 
 void begin_heads(const HeadQueries& q, const HeadsState& s) {

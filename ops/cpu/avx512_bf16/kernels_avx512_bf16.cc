@@ -8,11 +8,12 @@
 
 #include <immintrin.h>
 
-#include "ops/cpu/avx512/words_avx512.h"
 #include "ops/cpu/avx512_bf16/attention_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/fp8_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/int4_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/int4_groups_avx512_bf16.h"
+#include "ops/cpu/avx512_bf16/quantised_pairs_avx512_bf16.h"
+#include "ops/cpu/avx512_bf16/rounded_words_avx512_bf16.h"
 #include "ops/cpu/avx512_bf16/tile_avx512_bf16.h"
 #include "ops/cpu/expand_key_pairs.h"
 #include "ops/cpu/expand_rows.h"
@@ -20,16 +21,6 @@
 #include "ops/cpu/kernels.h"
 
 namespace afd::ops::cpu {
-namespace {
-
-struct RoundedWords : SixteenWords {
-    // The instruction makes zeros of subnormals.
-    static void store_rounded(Bf16* to, Floats a, Floats b) {
-        _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(b, a));
-    }
-};
-
-}  // namespace
 
 const Kernels& avx512_bf16_kernels() {
     static const Kernels kTable = [] {
@@ -50,6 +41,7 @@ const Kernels& avx512_bf16_kernels() {
         table.key_pair_heads = 1;
         table.begin_heads = begin_heads;
         table.attend_block = attend_block;
+        table.attend_quantised = attend_quantised;
         table.finish_heads = finish_heads;
         table.expand_fp8 = expand_rows<RoundedWords, E4m3Values>;
         table.expand_int8 = expand_rows<RoundedWords, Int8Values>;

@@ -40,12 +40,48 @@ inline void fetch_key_pairs(const HeadsState& s, const Bf16* keys, size_t num_po
     }
 }
 
+// Pairs of keys in bf16. Of the lines from `fetched` on as many are fetched as are read, in order:
+// the processor follows them with fetches of its own, as it does not where half of each 256 bytes
+// is left out.
+class Bf16KeyPairs {
+  public:
+    Bf16KeyPairs(const Bf16* keys, uintptr_t fetched) : keys_(keys), fetched_(fetched) {}
+
+    // The pairs of sixteen times kTiles positions from `first` on, one pair after the other; those
+    // that are not in a tile's mask are 0.
+    template <size_t kTiles>
+    struct Columns {
+        const Bf16* at;
+
+        [[gnu::always_inline]] __m512i load(size_t tile, __mmask16 mask) const {
+            return _mm512_maskz_loadu_epi32(mask, at + tile * kLineElements);
+        }
+        void next() { at += kKeyPairStep; }
+    };
+    template <size_t kTiles>
+    Columns<kTiles> from(size_t first) const {
+        return {keys_ + 2 * first};
+    }
+
+    // In front of each pair of a Columns.
+    template <size_t kTiles>
+    [[gnu::always_inline]] void fetch() {
+        unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
+            fetch_to_first_level(fetched_ + t * kLineBytes);
+        });
+        fetched_ += kTiles * kLineBytes;
+    }
+
+  private:
+    const Bf16* keys_;  // Pair 0 of the block's first position.
+    uintptr_t fetched_;
+};
+
 // Scores of kHeads heads and of kTiles times sixteen positions from `first` on, or of those that
-// are left. Of the lines from `fetched` on as many are fetched as are read, in order: the processor
-// follows them with fetches of its own, as it does not where half of each 256 bytes is left out.
-template <size_t kHeads, size_t kTiles>
+// are left.
+template <size_t kHeads, size_t kTiles, typename Keys>
 void score_pair_tiles(
-    const HeadsState& s, const AttendBlock& b, size_t head, size_t first, uintptr_t& fetched) {
+    const HeadsState& s, const AttendBlock& b, size_t head, size_t first, Keys& keys) {
     __mmask16 masks[kTiles];
     __m512 sums[kHeads][kTiles];
     unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
@@ -55,16 +91,13 @@ void score_pair_tiles(
         unrolled<kHeads>([&](size_t h)
                              __attribute__((always_inline)) { sums[h][t] = _mm512_setzero_ps(); });
     });
-    const Bf16* keys = b.ckv + 2 * first;
+    auto pairs = keys.template from<kTiles>(first);
     const Bf16* query = s.query + 2 * head;
     for (size_t pair = 0; pair < s.latent / 2; ++pair) {
         __m512i columns[kTiles];
+        keys.template fetch<kTiles>();
         unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
-            fetch_to_first_level(fetched + t * kLineBytes);
-        });
-        fetched += kTiles * kLineBytes;
-        unrolled<kTiles>([&](size_t t) __attribute__((always_inline)) {
-            columns[t] = _mm512_maskz_loadu_epi32(masks[t], keys + t * kLineElements);
+            columns[t] = pairs.load(t, masks[t]);
         });
         unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
             const __m512i q = _mm512_set1_epi32(pair_at(query + 2 * h));
@@ -72,7 +105,7 @@ void score_pair_tiles(
                 sums[h][t] = dot(sums[h][t], columns[t], q);
             });
         });
-        keys += kKeyPairStep;
+        pairs.next();
         query += 2 * kHeadLanes;
     }
     float* scores = s.scores + head * kAttentionBlock + first;
@@ -84,6 +117,23 @@ void score_pair_tiles(
     });
 }
 
+// As many tiles of a pass over the keys as the registers hold sums beside what is multiplied.
+constexpr size_t pair_tiles(size_t num_heads) {
+    return num_heads > 4 ? 2 : 4;
+}
+
+// Scores of kPairHeads heads from `head` on at most.
+template <typename Keys>
+void score_pair_heads(const HeadsState& s, const AttendBlock& b, size_t head, Keys keys) {
+    const size_t count = std::min(b.end_of_heads(s) - head, kPairHeads);
+    with_rows<kPairHeads>(count, [&]<size_t kHeads>() {
+        constexpr size_t kTiles = pair_tiles(kHeads);
+        for (size_t first = 0; first < b.num_positions; first += kTiles * kHeadLanes) {
+            score_pair_tiles<kHeads, kTiles>(s, b, head, first, keys);
+        }
+    });
+}
+
 // The first line that the scores fetch: of the values that follow them, or of their own keys.
 inline uintptr_t first_fetched(const HeadsState& s, const AttendBlock& b) {
     if (s.num_heads <= kNearHeads) return reinterpret_cast<uintptr_t>(b.ckv) + kNearBytes;
@@ -92,17 +142,8 @@ inline uintptr_t first_fetched(const HeadsState& s, const AttendBlock& b) {
 
 // Of the block's heads. REQUIRES: b.keys_in_pairs.
 inline void score_key_pairs(const HeadsState& s, const AttendBlock& b) {
-    const size_t last = b.end_of_heads(s);
-    for (size_t head = b.first_head; head < last; head += kPairHeads) {
-        const size_t count = std::min(last - head, kPairHeads);
-        with_rows<kPairHeads>(count, [&]<size_t kHeads>() {
-            // As many sums as the registers hold beside what is multiplied.
-            constexpr size_t kTiles = kHeads > 4 ? 2 : 4;
-            uintptr_t fetched = first_fetched(s, b);
-            for (size_t first = 0; first < b.num_positions; first += kTiles * kHeadLanes) {
-                score_pair_tiles<kHeads, kTiles>(s, b, head, first, fetched);
-            }
-        });
+    for (size_t head = b.first_head; head < b.end_of_heads(s); head += kPairHeads) {
+        score_pair_heads(s, b, head, Bf16KeyPairs(b.ckv, first_fetched(s, b)));
     }
     // The sums of so few positions ask for few lines.
     if (b.num_next > b.num_positions) fetch_key_pairs(s, b.next_ckv, b.num_next);
