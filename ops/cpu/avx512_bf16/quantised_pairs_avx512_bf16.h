@@ -114,11 +114,11 @@ class QuantisedValueRows {
 // What the values of each position are multiplied by.
 template <typename Values>
 struct BlockFactors {
-    alignas(64) float keys[2 * kAttentionBlock];
-    alignas(64) float values[kAttentionBlock];
+    alignas(64) float keys[2 * kAttentionBlock] = {};
+    alignas(64) float values[kAttentionBlock] = {};
 
-    // Whether all scales are ordinary. Those of keys without a position may be anything, and so do
-    // the factors of values become.
+    // Whether all scales are ordinary. Behind the positions there may be any scales of keys, of
+    // which some become factors of scores that nobody reads.
     bool fill(const QuantisedBlock& b) {
         for (size_t i = 0; i < b.num_positions; ++i) values[i] = b.values.scale(i, 0);
         bool are_ordinary = true;
