@@ -51,7 +51,7 @@ ops::GqaCache gqa_cache(const KvLayer& cache,
                 "%zu bytes a token",
                 static_cast<size_t>(cache.bytes_per_token));
     std::byte* const values = cache.data + cache.num_slots * key_bytes;
-    const ops::KeyOrder key_order = ops::best_key_order(numeric_class, shape);
+    const ops::KeyOrder key_order = ops::best_key_order(numeric_class, shape, dtype);
     if (dtype != ops::KvDtype::kBf16) {
         return {.num_slots = cache.num_slots,
                 .dtype = dtype,

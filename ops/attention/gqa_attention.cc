@@ -35,7 +35,8 @@ void assert_gqa_attention(const GqaAttentionRequest& request) {
                request.out.num_rows,
                request.out.num_cols);
     AFD_ASSERT(request.cache.key_order == KeyOrder::kRows ||
-                   best_key_order(request.numeric_class, request.shape) == KeyOrder::kPairs,
+                   best_key_order(request.numeric_class, request.shape, request.cache.dtype) ==
+                       KeyOrder::kPairs,
                "keys of %zu elements in pairs",
                request.shape.head_dim);
     AFD_ASSERT(request.sinks.empty() || request.sinks.size() == request.shape.num_heads,
@@ -252,7 +253,8 @@ class GroupedAttention {
                                               : rows_from(t, kv_head_of(run.first + i + 1), first);
                 const bool is_cold = first == first_position(t) && i == 0;
                 const HeadRows rows = rows_from(t, kv_head_of(run.first + i), first);
-                if (stays_quantised(heads[i]) && first % kAttentionBlock == 0) {
+                if (first % kAttentionBlock == 0 &&
+                    rows_.stays_quantised(kernels_, heads[i].num_heads)) {
                     kernels_.attend_quantised(rows_.quantised_block(rows, next, room), heads[i]);
                 } else {
                     kernels_.attend_block(rows_.block(rows, next, is_cold, room), heads[i]);
@@ -264,10 +266,6 @@ class GroupedAttention {
             kernels_.finish_heads(heads[i],
                                   request_.out.row(t) + first_head_of(run.first + i) * s_.head_dim);
         }
-    }
-
-    bool stays_quantised(const cpu::HeadsState& heads) const {
-        return kernels_.attend_quantised != nullptr && rows_.may_stay_quantised(heads.num_heads);
     }
 
     // A group's heads of tokens from t on that have their keys in common.
@@ -397,10 +395,13 @@ class GroupedAttention {
 
 }  // namespace
 
-KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape) {
-    const size_t least = cpu::kernels(numeric_class).key_pair_heads;
+KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape, KvDtype dtype) {
+    const cpu::Kernels& kernels = cpu::kernels(numeric_class);
+    const size_t least = kernels.key_pair_heads;
     const bool has_pairs = least > 0 && shape.group_size() >= least && shape.head_dim % 2 == 0;
-    return has_pairs ? KeyOrder::kPairs : KeyOrder::kRows;
+    const bool stays_quantised = cpu::QuantisedBlock::takes(shape.head_dim) &&
+                                 shape.group_size() <= kernels.quantised_heads_max.of(dtype);
+    return has_pairs || stays_quantised ? KeyOrder::kPairs : KeyOrder::kRows;
 }
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads) {

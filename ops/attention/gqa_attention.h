@@ -40,9 +40,9 @@ struct GqaAttentionRequest {
     Rows<Bf16> out;                     // [T, query_columns], heads side by side.
 };
 
-// The order of a cache's keys, of whatever dtype, in which the class is fastest: pairs where it
-// reads both and has enough heads in a group.
-KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape);
+// The order of a cache's keys in which the class is fastest: pairs where it reads both and has
+// enough heads in a group, or so few that it reads them as they are quantised.
+KeyOrder best_key_order(NumericClass numeric_class, const GqaShape& shape, KvDtype dtype);
 
 size_t gqa_attention_workspace_bytes(const GqaShape& shape, unsigned num_threads);
 

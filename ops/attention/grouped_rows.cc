@@ -66,10 +66,9 @@ cpu::AttendBlock GroupedRows::expanded_block(HeadRows rows,
     return block;
 }
 
-bool GroupedRows::may_stay_quantised(size_t num_heads) const {
-    return cache_.dtype != KvDtype::kBf16 && cache_.key_order == KeyOrder::kPairs &&
-           cpu::QuantisedBlock::takes(shape_.head_dim) &&
-           num_heads <= cpu::quantised_heads_max(cache_.dtype);
+bool GroupedRows::stays_quantised(const cpu::Kernels& kernels, size_t num_heads) const {
+    return cache_.key_order == KeyOrder::kPairs && cpu::QuantisedBlock::takes(shape_.head_dim) &&
+           num_heads <= kernels.quantised_heads_max.of(cache_.dtype);
 }
 
 cpu::QuantisedBlock GroupedRows::quantised_block(HeadRows rows,

@@ -42,11 +42,10 @@ class GroupedRows {
                            bool is_cold,
                            const ExpandedRows& room) const;
 
-    // Whether `num_heads` heads of keys may take quantised_block() to kernels that have
-    // attend_quantised.
-    bool may_stay_quantised(size_t num_heads) const;
+    // Whether a state of `num_heads` heads takes quantised_block() to attend_quantised.
+    bool stays_quantised(const cpu::Kernels& kernels, size_t num_heads) const;
 
-    // The same of a quantised cache, without an expansion. REQUIRES: may_stay_quantised(), and rows
+    // The same of a quantised cache, without an expansion. REQUIRES: stays_quantised(), and rows
     // from a block's first one on.
     cpu::QuantisedBlock quantised_block(HeadRows rows,
                                         HeadRows next,

@@ -114,11 +114,15 @@ struct AttendBlock {
 };
 
 // Most heads of a state for Kernels::attend_quantised. With more, products are what takes the time,
-// and registers that are expanded between them cost more than an expansion before: on a Zen 5, 8
-// heads of 64 values took 1.1 times as long with fp8, and 0.88 times with 128 values and int8.
-constexpr size_t quantised_heads_max(KvDtype dtype) {
-    return dtype == KvDtype::kInt8 ? 8 : 4;
-}
+// and registers that are expanded between them cost more than an expansion before.
+struct QuantisedHeadsMax {
+    size_t int8 = 0;
+    size_t fp8 = 0;
+
+    constexpr size_t of(KvDtype dtype) const {
+        return dtype == KvDtype::kInt8 ? int8 : dtype == KvDtype::kFp8 ? fp8 : 0;
+    }
+};
 
 // The same of a block of a quantised cache with keys in KeyOrder::kPairs, for all heads of a state.
 struct QuantisedBlock {

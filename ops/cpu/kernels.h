@@ -202,9 +202,10 @@ struct Kernels {
     // Scores, a softmax step, o = o · alpha, then o += p · values, positions ascending.
     void (*attend_block)(const AttendBlock& block, const HeadsState& state);
     // The bits of attend_block with keys and values expanded, where a class is faster without;
-    // otherwise null. REQUIRES: QuantisedBlock::takes(latent), and at most
-    // quantised_heads_max() heads.
+    // otherwise null. REQUIRES: QuantisedBlock::takes(latent), and no more heads than
+    // quantised_heads_max.
     void (*attend_quantised)(const QuantisedBlock& block, const HeadsState& state) = nullptr;
+    QuantisedHeadsMax quantised_heads_max{};
     // The bits of attend_block(block.of(span)) for each span, where a class is faster with several
     // states at once; otherwise null, and its tokens go one by one. Class amx has it in every
     // table, so that what calls it is tested on every processor. States have the same widths, spans

@@ -39,29 +39,48 @@ namespace {
 constexpr size_t kPairsOfSixteen = 8;
 constexpr std::array<size_t, kPairsOfSixteen> kPairOrder = {0, 4, 2, 6, 1, 5, 3, 7};
 
-// Some heads and kRegisters times as many positions as a register has lanes.
-template <typename Class, size_t kHeads, size_t kRegisters, bool kIsWhole>
+// Keys of a tile as its class loads them.
+template <typename Class, bool kIsWhole>
+struct LoadedPairs {
+    const Bf16* at;        // Pair 0 of the first position.
+    size_t num_positions;  // Unless kIsWhole.
+
+    // The even or the odd elements of as many positions as register r has lanes, `step` elements
+    // on.
+    template <bool kIsOdd>
+    [[gnu::always_inline]] auto half(size_t step, size_t r) const {
+        const Bf16* const from = at + step + r * 2 * Class::Lanes::kWidth;
+        if constexpr (kIsWhole) {
+            return Class::template half_of<kIsOdd>(
+                Class::Lanes::load_words(reinterpret_cast<const std::byte*>(from)));
+        } else {
+            return Class::template half_of<kIsOdd>(Class::load_some(from, num_positions));
+        }
+    }
+};
+
+// Some heads and kRegisters times as many positions as a register has lanes. Keys: as LoadedPairs.
+template <typename Class, typename Keys, size_t kHeads, size_t kRegisters>
 struct KeyPairTile {
     using Lanes = typename Class::Lanes;
     static constexpr size_t kSums = kHeads * kRegisters;
     using Sums = typename Lanes::Floats[kSums];
 
     const float* query;  // Of the first head.
-    const Bf16* keys;    // Pair 0 of the first position.
+    Keys keys;
     size_t num_pairs;
-    size_t num_positions;  // Unless kIsWhole.
 
     // The chains of elements 16 t + 2 pair, or of those behind them.
     template <bool kIsOdd, typename Fetch>
     [[gnu::always_inline]] void add_chains(size_t pair, Sums& sums, const Fetch& fetch) const {
         unrolled<kSums>([&](size_t i) __attribute__((always_inline)) { sums[i] = Lanes::zero(); });
         const float* q = query + pair * Class::kNextPair + (kIsOdd ? Class::kOddPlace : 0);
-        const Bf16* k = keys + pair * kKeyPairStep;
+        Keys k = keys;
+        k.at += pair * kKeyPairStep;
         const auto add = [&](size_t step) __attribute__((always_inline)) {
             typename Lanes::Floats key[kRegisters];
             unrolled<kRegisters>([&](size_t r) __attribute__((always_inline)) {
-                const size_t place = step * kPairsOfSixteen * kKeyPairStep + r * 2 * Lanes::kWidth;
-                key[r] = Class::template half_of<kIsOdd>(load(k + place));
+                key[r] = k.template half<kIsOdd>(step * kPairsOfSixteen * kKeyPairStep, r);
             });
             unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
                 const size_t place = step * Class::kNextSixteen + h * Class::kNextHead;
@@ -74,7 +93,7 @@ struct KeyPairTile {
         };
         const auto go_on = [&](size_t num_steps) __attribute__((always_inline)) {
             q += num_steps * Class::kNextSixteen;
-            k += num_steps * kPairsOfSixteen * kKeyPairStep;
+            k.at += num_steps * kPairsOfSixteen * kKeyPairStep;
             pair += num_steps * kPairsOfSixteen;
         };
         while (pair + (Class::kFetchSteps - 1) * kPairsOfSixteen < num_pairs) {
@@ -125,14 +144,6 @@ struct KeyPairTile {
                          Lanes::multiply(sum, Lanes::broadcast(scale)));
         });
     }
-
-    [[gnu::always_inline]] auto load(const Bf16* from) const {
-        if constexpr (kIsWhole) {
-            return Lanes::load_words(reinterpret_cast<const std::byte*>(from));
-        } else {
-            return Class::load_some(from, num_positions);
-        }
-    }
 };
 
 template <typename Class, size_t kHeads>
@@ -145,11 +156,11 @@ void score_pair_heads(
     const HeadsState& s, const AttendBlock& b, size_t head, ScoreRows& scores, const Fetch& fetch) {
     constexpr size_t kWidth = Class::Lanes::kWidth;
     const auto tile = [&]<size_t kRegisters, bool kIsWhole>(size_t position) {
-        KeyPairTile<Class, kHeads, kRegisters, kIsWhole> t;
-        t.query = query_floats(s) + Class::query_place(head, query_width(s.latent));
-        t.keys = b.ckv + 2 * position;
-        t.num_pairs = s.latent / 2;
-        t.num_positions = b.num_positions;
+        using Keys = LoadedPairs<Class, kIsWhole>;
+        const KeyPairTile<Class, Keys, kHeads, kRegisters> t{
+            query_floats(s) + Class::query_place(head, query_width(s.latent)),
+            {b.ckv + 2 * position, b.num_positions},
+            s.latent / 2};
         t.run(b.scale, scores.row(head) + position, fetch);
     };
     if (b.num_positions < kWidth) return tile.template operator()<1, false>(0);

@@ -11,6 +11,7 @@
 //                                      or a the first half of them and b the second one
 //   int8_floats(q, a, b)               int8 values, divided by kInt8Factor
 //   e4m3_floats(q, a, b)               e4m3 values, divided by kE4m3Factor
+//   int8_half<is_odd>(q), e4m3_half    of those the even or the odd ones, where kIsEvenAndOdd
 //   store_rounded(to, a, b)            bf16 of both, of which none is a NaN or subnormal; they are
 //                                      below kRoundedMost, or if that is infinite infinite, too
 
@@ -43,6 +44,10 @@ struct Int8Values {
     [[gnu::always_inline]] static void load(const std::byte* q, Floats& a, Floats& b) {
         Lanes::int8_floats(q, a, b);
     }
+    template <typename Lanes, bool kIsOdd>
+    [[gnu::always_inline]] static auto half(const std::byte* q) {
+        return Lanes::template int8_half<kIsOdd>(q);
+    }
     // As plain loops, which the compiler vectorises.
     static void expand(const std::byte* from, float scale, size_t count, Bf16* x) {
         const auto* q = reinterpret_cast<const int8_t*>(from);
@@ -61,6 +66,10 @@ struct E4m3Values {
     template <typename Lanes, typename Floats>
     [[gnu::always_inline]] static void load(const std::byte* q, Floats& a, Floats& b) {
         Lanes::e4m3_floats(q, a, b);
+    }
+    template <typename Lanes, bool kIsOdd>
+    [[gnu::always_inline]] static auto half(const std::byte* q) {
+        return Lanes::template e4m3_half<kIsOdd>(q);
     }
     static void expand(const std::byte* from, float scale, size_t count, Bf16* x) {
         const auto* q = reinterpret_cast<const uint8_t*>(from);

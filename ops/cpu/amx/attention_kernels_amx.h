@@ -17,6 +17,7 @@ void set_attention_kernels(Kernels& table) {
     table.begin_heads = begin_amx_heads;
     table.attend_block = attend_amx_block<Unit>;
     table.attend_quantised = nullptr;
+    table.quantised_heads_max = {};
     table.attend_spans = attend_amx_spans<Unit>;
     table.finish_heads = finish_amx_heads;
 }

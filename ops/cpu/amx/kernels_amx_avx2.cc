@@ -67,6 +67,8 @@ const Kernels& amx_avx2_kernels() {
         table.key_pair_heads = 0;
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<EightLanes>;
+        table.attend_quantised = nullptr;
+        table.quantised_heads_max = {};
         table.attend_spans = attend_pair_spans<EightLanes>;
         table.finish_heads = finish_heads;
         return table;

@@ -84,6 +84,7 @@ const Kernels& amx_avx512_kernels() {
         table.begin_heads = begin_pairs;
         table.attend_block = attend_pairs<SixteenLanes>;
         table.attend_quantised = nullptr;
+        table.quantised_heads_max = {};
         table.attend_spans = attend_pair_spans<SixteenLanes>;
         table.finish_heads = avx512_kernels().finish_heads;
         return table;

@@ -217,9 +217,23 @@ class ScoreTile {
     const float* rope_;
 };
 
-// Of sixteen columns of o the even ones stand before the odd ones.
-template <size_t kHeads, size_t kBlocks, bool kIsWhole>
-void accumulate_columns(const SumTile& tile) {
+// Rows of values, of which sixteen columns at a time become floats.
+struct ValueRows {
+    const Bf16* row;
+    size_t row_elements;
+
+    // `left` columns unless kIsWhole.
+    template <bool kIsWhole>
+    [[gnu::always_inline]] Columns load(size_t column, size_t left) const {
+        return load_values(row + column, kIsWhole ? 16 : left);
+    }
+    [[gnu::always_inline]] void next() { row += row_elements; }
+};
+
+// Of sixteen columns of o the even ones stand before the odd ones. rows: ValueRows, or others that
+// have load() and next(), from the tile's first position and column on.
+template <size_t kHeads, size_t kBlocks, bool kIsWhole, typename Rows>
+void accumulate_columns(const SumTile& tile, Rows rows) {
     Columns sums[kHeads][kBlocks];
     unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
         const __m256 alpha = _mm256_set1_ps(tile.alpha(h));
@@ -229,19 +243,17 @@ void accumulate_columns(const SumTile& tile) {
                           _mm256_mul_ps(EightWords::load(from + 8), alpha)};
         });
     });
-    const size_t row_elements = tile.s.latent;
-    const Bf16* row = tile.values();
     const float* const weights = tile.weights();
     const auto add = [&](size_t position) __attribute__((always_inline)) {
         unrolled<kBlocks>([&](size_t c) __attribute__((always_inline)) {
-            const Columns value = load_values(row + 16 * c, kIsWhole ? 16 : tile.left);
+            const Columns value = rows.template load<kIsWhole>(16 * c, tile.left);
             unrolled<kHeads>([&](size_t h) __attribute__((always_inline)) {
                 const __m256 weight = EightWords::broadcast(weights[h * kRowFloats + position]);
                 sums[h][c].even = EightWords::fused(weight, value.even, sums[h][c].even);
                 sums[h][c].odd = EightWords::fused(weight, value.odd, sums[h][c].odd);
             });
         });
-        row += row_elements;
+        rows.next();
     };
     size_t position = tile.first;
     for (; position + kFetchSteps <= tile.last; position += kFetchSteps) {
@@ -319,7 +331,8 @@ struct AttendAvx2 {
     }
     template <size_t kHeads, size_t kBlocks, bool kIsWhole>
     static void add(const SumTile& tile) {
-        accumulate_columns<kHeads, kBlocks, kIsWhole>(tile);
+        accumulate_columns<kHeads, kBlocks, kIsWhole>(tile,
+                                                      ValueRows{tile.values(), tile.s.latent});
     }
     static void finish(const HeadsState& s, Bf16* latent) { finish_avx2(s, latent); }
 };

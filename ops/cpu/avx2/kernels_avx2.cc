@@ -7,6 +7,7 @@
 #include "ops/cpu/attend_rows.h"
 #include "ops/cpu/avx2/attention_avx2.h"
 #include "ops/cpu/avx2/int8_avx2.h"
+#include "ops/cpu/avx2/quantised_pairs_avx2.h"
 #include "ops/cpu/avx2/tile_avx2.h"
 #include "ops/cpu/avx2/w4a8_avx2.h"
 #include "ops/cpu/avx2/words_avx2.h"
@@ -52,6 +53,8 @@ const Kernels& avx2_kernels() {
         table.fp8_tile = fp8_tile_fma<EightWords>;
         table.key_pair_heads = kNearHeads + 1;
         table.attend_block = attend_float_block<AttendAvx2>;
+        table.attend_quantised = attend_quantised;
+        table.quantised_heads_max = kQuantisedHeadsMax;
         // The loops of portable, vectorised for these instructions.
         table.sum_int8 = sum_int8;
         table.unpack_int4 = unpack_nibble_words<EightWords, 1, Nibble::kInt4>;

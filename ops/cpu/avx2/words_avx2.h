@@ -82,10 +82,14 @@ struct EightWords {
     static constexpr float kRoundedMost = kSplitMost;
     // Bytes are the highest ones of words.
     static constexpr float kInt8Factor = 0x1p-24f;
+    template <bool kIsOdd>
+    static Floats int8_half(const std::byte* q) {
+        return _mm256_cvtepi32_ps(
+            _mm256_shuffle_epi8(sixteen_bytes_twice(q), places<4, 0 + kIsOdd, 8 + kIsOdd>()));
+    }
     static void int8_floats(const std::byte* q, Floats& even, Floats& odd) {
-        const Words bytes = sixteen_bytes_twice(q);
-        even = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4, 0, 8>()));
-        odd = _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bytes, places<4, 1, 9>()));
+        even = int8_half<false>(q);
+        odd = int8_half<true>(q);
     }
     // An fp16 number's exponent has a bias that is 8 more. With subnormal floats the product would
     // take a Zen 3 twice the time.
@@ -96,6 +100,14 @@ struct EightWords {
                                               _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
         even = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
         odd = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    }
+    template <bool kIsOdd>
+    static Floats e4m3_half(const std::byte* q) {
+        const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+        const __m128i top = kIsOdd ? all : _mm_slli_epi16(all, 8);
+        const __m128i halves =
+            _mm_and_si128(_mm_srai_epi16(top, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+        return _mm256_cvtph_ps(halves);
     }
     static Words sixteen_bytes_twice(const std::byte* from) {
         return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));

@@ -55,6 +55,8 @@ const Kernels& avx512_kernels() {
         table.begin_heads = begin_float_heads<AttendAvx512>;
         table.key_pair_heads = kNearHeads + 1;
         table.attend_block = attend_float_block<AttendAvx512>;
+        table.attend_quantised = nullptr;
+        table.quantised_heads_max = {};
         table.finish_heads = finish_heads;
         table.quantise_bf16 = quantise_rows<Bf16, MultiplyByFixedPoint>;
         table.quantise_fp16 = quantise_rows<Fp16, MultiplyByFixedPoint>;

@@ -42,6 +42,7 @@ const Kernels& avx512_bf16_kernels() {
         table.begin_heads = begin_heads;
         table.attend_block = attend_block;
         table.attend_quantised = attend_quantised;
+        table.quantised_heads_max = kQuantisedHeadsMax;
         table.finish_heads = finish_heads;
         table.expand_fp8 = expand_rows<RoundedWords, E4m3Values>;
         table.expand_int8 = expand_rows<RoundedWords, Int8Values>;

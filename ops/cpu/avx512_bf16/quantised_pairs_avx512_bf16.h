@@ -29,6 +29,10 @@
 namespace afd::ops::cpu {
 namespace {
 
+// On a Zen 5, 8 heads of 64 values took 1.1 times as long with fp8, and 0.88 times with 128 values
+// and int8.
+constexpr QuantisedHeadsMax kQuantisedHeadsMax = {.int8 = 8, .fp8 = 4};
+
 // 32 values that follow each other, the first half of them times `first`, the others `second`.
 template <typename Values>
 [[gnu::always_inline]] inline __m512i scaled_values(const std::byte* q,

@@ -175,7 +175,7 @@ struct GqaMemory {
     // With keys in the order that the layer's class has them in a cache.
     explicit GqaMemory(const GqaLayer& layer, KvDtype kv_dtype = KvDtype::kBf16)
         : GqaMemory(layer.shape, kv_dtype) {
-        key_order = best_key_order(layer.numeric_class, layer.shape);
+        key_order = best_key_order(layer.numeric_class, layer.shape, kv_dtype);
     }
 
     GqaCache view() {

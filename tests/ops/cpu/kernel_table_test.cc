@@ -69,6 +69,11 @@ TEST(KernelTable, HasTheKernelsThatItsShapeNames) {
         EXPECT_TRUE(table.kernels.group_tile == nullptr ||
                     table.kernels.shape.int4_product_rows == cpu::TileShape::kAllRows);
         EXPECT_TRUE(table.kernels.attend_spans == nullptr || table.kernels.key_pair_heads == 0);
+        for (const KvDtype dtype : {KvDtype::kInt8, KvDtype::kFp8}) {
+            EXPECT_EQ(table.kernels.attend_quantised == nullptr,
+                      table.kernels.quantised_heads_max.of(dtype) == 0)
+                << name_of(dtype);
+        }
         EXPECT_TRUE(table.kernels.w4a8_tile != nullptr && table.kernels.arrange_w4a8 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_mxfp4 != nullptr);
         EXPECT_TRUE(table.kernels.unpack_fp8 != nullptr && table.kernels.add_block != nullptr);
