@@ -23,30 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-constexpr uint32_t kNew = 6;  // Tokens that a request samples.
-
-FakeLane::Settings any_rows(int32_t num_answered = 0, int32_t peer = 0) {
-    return {.traits = {.rows = LaneRows::kAny, .rows_max = kHarnessRows, .has_peers = true},
-            .peer = peer,
-            .num_answered = num_answered};
-}
-FakeLane::Settings long_prompts(int32_t num_answered = 0) {
-    return {.traits = {.rows = LaneRows::kLongPrompts, .rows_max = 40, .has_peers = true},
-            .num_answered = num_answered};
-}
-
-// What a request of so many prompt tokens samples, when it is alone on one lane that answers at
-// once.
-std::vector<uint32_t> expected_tokens(uint64_t id,
-                                      uint32_t num_prompt_tokens,
-                                      uint32_t num_new_tokens = kNew) {
-    LoopHarness alone({any_rows(FakeLane::kAll)});
-    alone.admit(id, num_prompt_tokens, num_new_tokens);
-    EXPECT_TRUE(alone.until_over(id));
-    EXPECT_EQ(alone.request(id).tokens.size(), num_new_tokens) << alone.request(id).text;
-    return alone.request(id).tokens;
-}
-
 // Goal: when and in which order lanes answer never changes what is sampled.
 // Method: three requests, prompts of one and of several chunks, over two lanes; each call is held
 // until nothing else moves, the second lane's answered first whenever both have one. Oracle: the

@@ -26,6 +26,7 @@ namespace afd::daemon {
 inline constexpr uint32_t kHarnessRows = 4;  // BS
 inline constexpr uint32_t kHarnessSequences = 8;
 inline constexpr uint32_t kHarnessKvTokens = 1024;
+inline constexpr uint64_t kHarnessPrompts = 90;  // Ids that differ by so many have equal prompts.
 
 struct HarnessWaits {
     uint64_t report_us = 10'000'000;
@@ -72,7 +73,8 @@ class LoopHarness {
                          const HarnessWaits& waits = {},
                          uint32_t long_prompt_threshold = 0,
                          size_t event_capacity = 256,
-                         size_t tile_products = size_t{1} << 29)
+                         size_t tile_products = size_t{1} << 29,
+                         bool has_prefix_cache = false)
         : attention_(model_.attention()),
           head_(model_.head()),
           cache_(model_.cache()),
@@ -92,6 +94,7 @@ class LoopHarness {
                                     .wait_report_us = waits.report_us,
                                     .round_timeout_us = waits.timeout_us,
                                     .tile_products = tile_products,
+                                    .has_prefix_cache = has_prefix_cache,
                                     .row_checksums = true},
             AttentionLoop::Parts{.attention = &attention_,
                                  .head = &head_,
@@ -133,7 +136,8 @@ class LoopHarness {
         request->max_total_tokens = num_prompt_tokens + num_new_tokens;
         request->tokens.reserve(request->max_total_tokens);
         for (uint32_t i = 0; i < num_prompt_tokens; ++i) {
-            request->tokens.push_back(static_cast<uint32_t>(2 + (7 * id + 3 * i) % 90));
+            request->tokens.push_back(
+                static_cast<uint32_t>(2 + (7 * id + 3 * i) % kHarnessPrompts));
         }
         // Those of one that has given way go on.
         Request& heard = requests_[id];
@@ -153,13 +157,19 @@ class LoopHarness {
         // Relaxed: no other memory goes by it.
         stopped_us().fetch_add(time_us, std::memory_order_relaxed);
     }
+    // The clock of the loop.
+    static uint64_t now_us() {
+        // Relaxed: see stop_for().
+        return schedule::steady_now_us() + stopped_us().load(std::memory_order_relaxed);
+    }
     // afdd tells of the first of two ranks that have the same experts.
     void tell_rank(bool is_lost) {
         EXPECT_TRUE(port_.push_command(
             {.kind = WorkerCommand::Kind::kRankState, .rank = 0, .is_lost = is_lost}));
     }
 
-    // Hears events until `done()`; false if that takes longer than anything here should.
+    // Hears events until `done()`, and those that were there by then; false if that takes longer
+    // than anything here should.
     template <typename Done>
     bool until(const Done& done) {
         const uint64_t deadline_us = schedule::steady_now_us() + 60'000'000;
@@ -168,6 +178,7 @@ class LoopHarness {
             hear();
             std::this_thread::yield();
         }
+        hear();
         return true;
     }
     bool until_over(uint64_t id) {
@@ -183,10 +194,6 @@ class LoopHarness {
     static std::atomic<uint64_t>& stopped_us() {
         static std::atomic<uint64_t> stopped_us{0};
         return stopped_us;
-    }
-    static uint64_t now_us() {
-        // Relaxed: see stop_for().
-        return schedule::steady_now_us() + stopped_us().load(std::memory_order_relaxed);
     }
     Metrics metrics() { return Metrics(std::as_writable_bytes(std::span(metrics_))); }
 
@@ -242,5 +249,29 @@ class LoopHarness {
     std::vector<std::string> waits_;
     std::vector<uint64_t> heard_;
 };
+
+inline constexpr uint32_t kNew = 6;  // Tokens that a request samples.
+
+inline FakeLane::Settings any_rows(int32_t num_answered = 0, int32_t peer = 0) {
+    return {.traits = {.rows = LaneRows::kAny, .rows_max = kHarnessRows, .has_peers = true},
+            .peer = peer,
+            .num_answered = num_answered};
+}
+inline FakeLane::Settings long_prompts(int32_t num_answered = 0) {
+    return {.traits = {.rows = LaneRows::kLongPrompts, .rows_max = 40, .has_peers = true},
+            .num_answered = num_answered};
+}
+
+// What a request of so many prompt tokens samples, when it is alone on one lane that answers at
+// once.
+inline std::vector<uint32_t> expected_tokens(uint64_t id,
+                                             uint32_t num_prompt_tokens,
+                                             uint32_t num_new_tokens = kNew) {
+    LoopHarness alone({any_rows(FakeLane::kAll)});
+    alone.admit(id, num_prompt_tokens, num_new_tokens);
+    EXPECT_TRUE(alone.until_over(id));
+    EXPECT_EQ(alone.request(id).tokens.size(), num_new_tokens) << alone.request(id).text;
+    return alone.request(id).tokens;
+}
 
 }  // namespace afd::daemon
