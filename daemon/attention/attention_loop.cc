@@ -261,6 +261,10 @@ bool AttentionLoop::fill(MicroBatch& micro_batch) {
                            .token = sequence.num_cached_tokens,
                            .sequence_id = sequence.request->sequence_id});
     }
+    // Somebody computes again. A loop that is busy from now on would not see it: it never waits.
+    for (Sequence* sequence : sequences_.active()) {
+        if (sequence->awaits_prefix) sequence->blocked_since_us = 0;
+    }
     end_wait(micro_batch);
     micro_batch.begin();
     probe_.began_step(micro_batch);

@@ -119,6 +119,8 @@ class AttentionLoop {
     void watch_blocked(Sequence& sequence, uint64_t now_us);
     const MicroBatch* blocked_lane_of(const Sequence& sequence) const;
     bool is_awaited(const MicroBatch& micro_batch) const;
+    bool is_awaited_by(const MicroBatch& micro_batch, const Sequence& sequence) const;
+    bool is_nobody_computing() const;
     void report_wait(MicroBatch& micro_batch, uint64_t now_us);
     bool push_wait(WorkerEvent event);
     void end_wait(MicroBatch& micro_batch);

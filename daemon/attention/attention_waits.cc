@@ -100,7 +100,8 @@ void AttentionLoop::watch_wait(MicroBatch& micro_batch, uint64_t now_us) {
 }
 
 // A request without rows on their way, all of whose lanes are blocked or busy: the slots may be
-// those of calls that timed out. Its own clock: it may have come long after they did.
+// those of calls that timed out, and the prefix that it awaits that of their requests. Its own
+// clock: it may have come long after they did.
 void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
     const MicroBatch* blocked = blocked_lane_of(sequence);
     if (blocked == nullptr) {
@@ -113,27 +114,42 @@ void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
         sequence, Code::kDeadlineExceeded, ("no slot: " + describe(*blocked, now_us)).c_str());
 }
 
-// An idle micro-batch that would take rows of the sequence, if its slot were free; null if there is
-// none, or the sequence has rows on their way.
+// An idle micro-batch for whose slot the sequence waits; null: there is none.
 const MicroBatch* AttentionLoop::blocked_lane_of(const Sequence& sequence) const {
-    if (sequence.num_in_flight > 0) return nullptr;
-    for (const MicroBatch& micro_batch : micro_batches_) {
-        if (micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot &&
-            batcher_.takes(micro_batch.lane().traits().rows, sequence)) {
-            return &micro_batch;
-        }
-    }
-    return nullptr;
+    const auto blocked = std::find_if(
+        micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
+            return is_awaited_by(micro_batch, sequence);
+        });
+    return blocked == micro_batches_.end() ? nullptr : &*blocked;
 }
 
 // Whether somebody waits for the slot of an idle micro-batch.
 bool AttentionLoop::is_awaited(const MicroBatch& micro_batch) const {
     const auto& active = sequences_.active();
-    return micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot &&
-           std::any_of(active.begin(), active.end(), [&](const Sequence* sequence) {
-               return sequence->num_in_flight == 0 &&
-                      batcher_.takes(micro_batch.lane().traits().rows, *sequence);
-           });
+    return std::any_of(active.begin(), active.end(), [&](const Sequence* sequence) {
+        return is_awaited_by(micro_batch, *sequence);
+    });
+}
+
+// Whether the micro-batch is idle and would take rows of the sequence, which has none on their way,
+// if its slot were free. One that awaits its prefix has no rows yet: while somebody may compute for
+// it, it waits for that one, and else for a slot like those that have some.
+bool AttentionLoop::is_awaited_by(const MicroBatch& micro_batch, const Sequence& sequence) const {
+    const bool is_blocked = micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot;
+    if (!is_blocked || sequence.num_in_flight > 0) return false;
+    const LaneRows rows = micro_batch.lane().traits().rows;
+    if (!sequence.awaits_prefix) return batcher_.takes(rows, sequence);
+    return rows == LaneRows::kAny && !sequence.is_ending && is_nobody_computing();
+}
+
+// Whether no rows are on their way, and every lane that takes any is blocked.
+bool AttentionLoop::is_nobody_computing() const {
+    return std::all_of(
+        micro_batches_.begin(), micro_batches_.end(), [](const MicroBatch& micro_batch) {
+            const bool takes_any = micro_batch.lane().traits().rows == LaneRows::kAny;
+            return micro_batch.stage == MicroBatch::Stage::kIdle &&
+                   (micro_batch.wants_slot || !takes_any);
+        });
 }
 
 std::string AttentionLoop::describe(const MicroBatch& micro_batch, uint64_t now_us) const {

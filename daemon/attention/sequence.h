@@ -49,6 +49,7 @@ struct Sequence {
     bool gives_way = false;  // For want of room; it was marked so.
     char end_text[kEventTextBytes] = {};
     // Since when its rows wait for a lane, and one that would take them is blocked; 0: they do not.
+    // Likewise of the prefix that it awaits, while nobody computes.
     uint64_t blocked_since_us = 0;
 
     uint32_t num_tokens() const { return static_cast<uint32_t>(request->tokens.size()); }
