@@ -189,6 +189,16 @@ class LoopHarness {
         const uint64_t num_before = num_waits();
         return until([&] { return num_waits() >= num_before + 2; });
     }
+    // The same while nobody hears of it: no event is read.
+    bool until_quiet_unread() {
+        const uint64_t num_before = num_waits();
+        const uint64_t deadline_us = schedule::steady_now_us() + 60'000'000;
+        while (num_waits() < num_before + 2) {
+            if (schedule::steady_now_us() > deadline_us) return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
 
   private:
     static std::atomic<uint64_t>& stopped_us() {
