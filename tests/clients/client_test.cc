@@ -300,13 +300,13 @@ TEST(Client, WaitingForAnExitThatDoesNotComeEnds) {
 }
 
 // Goal: a wait for an afdd that is stopped ends long before its deadline, and says so.
-// Method: the mock does nothing for a second, as a stopped process: neither Chunk nor Done comes.
+// Method: the mock does nothing for a minute, as a stopped process: neither Chunk nor Done comes.
 // Oracle: the error, long before the mock goes on with its answer.
 TEST(Client, AnAfddWithoutASignOfLifeIsGivenUp) {
     MockAfdd server([](size_t, const Generate&) {
-        return steady_answer(2, milliseconds(1'000), milliseconds(0));
+        return steady_answer(2, milliseconds(60'000), milliseconds(0));
     });
-    server.stall_once(0, milliseconds(0), milliseconds(1'000));
+    server.stall_once(0, milliseconds(0), milliseconds(60'000));
     Client client = connect_to(server);
     client.set_patience({milliseconds(20), milliseconds(50)});
     const Result<Generation> result = client.generate(prompt("a"));
@@ -320,15 +320,17 @@ TEST(Client, AnAfddWithoutASignOfLifeIsGivenUp) {
 }
 
 // Goal: a request that waits long is not given up while afdd lives.
-// Method: its first chunk comes later than the patience lasts. Oracle: it ends well, which it does
-// only if the questions in between were asked and answered.
+// Method: its first chunk comes with the second question for a sign of life, which is asked only if
+// the answer to the first was heard. Oracle: it ends well; without questions it does so never.
 TEST(Client, AQuietAfddThatLivesIsWaitedFor) {
     MockAfdd server([](size_t, const Generate&) {
-        return steady_answer(2, milliseconds(1'500), milliseconds(0));
+        return steady_answer(2, milliseconds(3'600'000), milliseconds(0));
     });
+    server.answer_all_at_ping(2);
     Client client = connect_to(server);
-    client.set_patience({milliseconds(50), milliseconds(1'000)});
-    const Result<Generation> result = client.generate(prompt("a"));
+    client.set_patience({milliseconds(50), milliseconds(30'000)});
+    const Result<Generation> result =
+        client.generate(prompt("a"), nullptr, nullptr, milliseconds(60'000));
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(result.value().text, "xx");
     EXPECT_FALSE(client.is_silent());

@@ -147,7 +147,7 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
                 "# HELP afd_x Things\n# TYPE afd_x gauge\nafd_x{engine=\"default\"} 1\n");
             return send(peer_id, response);
         case client::Request::kPing:
-            return send_done(peer_id, id);
+            return ping(peer_id, id);
         case client::Request::kResize:
             return resize(peer_id, request);
         case client::Request::kResume:
@@ -167,6 +167,16 @@ void MockAfdd::handle(uint64_t peer_id, const client::Request& request) {
         default:
             return disconnect(peer_id);
     }
+}
+
+void MockAfdd::ping(uint64_t peer_id, uint64_t request_id) {
+    send_done(peer_id, request_id);
+    if (++num_pings_ != ping_that_ends_waits_) return;
+    // At one time, and so in their order.
+    const Clock::time_point now = Clock::now();
+    std::multimap<Clock::time_point, Event> due;
+    for (auto& item : events_) due.emplace(now, std::move(item.second));
+    events_ = std::move(due);
 }
 
 void MockAfdd::resize(uint64_t peer_id, const client::Request& request) {
@@ -275,8 +285,9 @@ void MockAfdd::generate(uint64_t peer_id, const client::Request& request) {
         index = generates_.size();
         generates_.push_back(request.generate());
         if (index == stall_index_) {
-            at(now + stall_after_, peer_id, 0, [duration = stall_duration_] {
-                std::this_thread::sleep_for(duration);
+            at(now + stall_after_, peer_id, 0, [this, duration = stall_duration_] {
+                pollfd wake = {wake_fd_, POLLIN, 0};
+                poll(&wake, 1, static_cast<int>(duration.count()));
             });
         }
     }

@@ -86,8 +86,10 @@ class MockAfdd {
     void cut_off_when_stopped(std::string error) { cut_off_ = std::move(error); }
     // How long a Drain takes that comes from now on.
     void set_drain_time(milliseconds time) { drain_time_ = time; }
+    // As for set_status(): what is to come at whatever time comes with the `count`-th Ping.
+    void answer_all_at_ping(size_t count) { ping_that_ends_waits_ = count; }
     // The thread does nothing for `duration`, once, starting `after` the `index`-th Generate came:
-    // neither reads nor sends, as a stopped process.
+    // neither reads nor sends, as a stopped process. The end of the mock ends it.
     void stall_once(size_t index, milliseconds after, milliseconds duration);
 
     std::vector<client::Generate> generates() const;
@@ -112,6 +114,7 @@ class MockAfdd {
     void accept_peer();
     void read_peer(uint64_t peer_id);
     void handle(uint64_t peer_id, const client::Request& request);
+    void ping(uint64_t peer_id, uint64_t request_id);
     void resize(uint64_t peer_id, const client::Request& request);
     void upgrade(uint64_t peer_id, uint64_t request_id);
     void drain(uint64_t peer_id, uint64_t request_id);
@@ -144,6 +147,7 @@ class MockAfdd {
     afd::Error resume_error_{Code::kNotFound, "the mock keeps nothing"};
     bool is_idle_ = false;
     bool stays_when_stopped_ = false;
+    size_t ping_that_ends_waits_ = SIZE_MAX;
     std::string cut_off_;
     milliseconds drain_time_{0};
     int listener_ = -1;
@@ -156,6 +160,7 @@ class MockAfdd {
     std::multimap<Clock::time_point, Event> events_;
     std::map<uint64_t, uint32_t> num_tokens_sent_;  // By request_id.
     size_t num_contexts_ = 0;
+    size_t num_pings_ = 0;
     uint64_t drain_id_ = 0;  // Of the last Drain.
 
     mutable std::mutex mutex_;  // Guards what follows.
