@@ -10,6 +10,7 @@
 // Oracle: the replies of the undisturbed instance, token ids and log probabilities to the last bit.
 // The points are those of the sources: one that no process dies at fails the test.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,6 +28,10 @@
 
 namespace afd::test {
 namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
 
 using Points = std::vector<std::string>;
 
@@ -83,7 +88,11 @@ std::vector<std::string> flags(const std::string& router) {
             "--restart-max-ms",
             "1",
             "--start-attempts",
-            "1000"};
+            "1000",
+            // No data thread stands still so long; one that does is told by the log, and not only
+            // by a wait in vain.
+            "--hang-timeout-ms",
+            "20000"};
 }
 
 class CrashPoints : public testing::Test {
@@ -100,6 +109,14 @@ class CrashPoints : public testing::Test {
         for (const std::string& name : table_.names()) {
             hits_[name] = table_.hits(name) - before[name];
         }
+    }
+
+    // Nobody stood still, however soon it was over for whoever waited.
+    void TearDown() override {
+        EXPECT_THAT(instance_.log(), Not(HasSubstr("no progress for")));
+        // afdd is asked each second.
+        EXPECT_THAT(instance_.log(),
+                    Not(ContainsRegex("waits for afdd to make .*asked for 10 ti")));
     }
 
     // In the middle of its hits of an undisturbed run; of a point that has none, at the first.
@@ -230,11 +247,11 @@ TEST_F(CrashPoints, EachInAResize) {
             {"resize", "--attention", is_large ? "2" : "1", "--ffn", is_large ? "3" : "2"});
         EXPECT_EQ(outcome.exit_status, 0) << outcome.output;
         // On a busy machine the resize may be over before: then it is one of the new workers.
-        for (int i = 0; i < kRunsMax && table_.deaths(name) == before; ++i) {
+        for (int i = 0; i < kRunsMax && table_.deaths(name) == before && !HasFailure(); ++i) {
             load.wait_for_replies(4);
         }
         table_.disarm_all();
-        load.wait_for_replies(4);
+        if (!HasFailure()) load.wait_for_replies(4);
         if (table_.deaths(name) == before) missed += " " + name;
         if (HasFailure()) break;
     }

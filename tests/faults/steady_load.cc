@@ -28,7 +28,8 @@ void SteadyLoad::run(size_t index) {
     client::Client client = instance_.connect();
     for (size_t i = index; !is_ending_; ++i) {
         const size_t number = i % requests_.size();
-        const auto found = client.generate(requests_[number]);
+        // Longer than anybody waits for replies.
+        const auto found = client.generate(requests_[number], nullptr, nullptr, 3 * kPatience);
         std::string problem;
         if (!found.ok()) {
             problem = found.error().message;
@@ -52,12 +53,21 @@ void SteadyLoad::run(size_t index) {
     }
 }
 
-void SteadyLoad::wait_for_replies(uint64_t count) const {
+std::vector<std::string> SteadyLoad::problems() const {
+    const std::lock_guard lock(mutex_);
+    return problems_;
+}
+
+void SteadyLoad::wait_for_replies(uint64_t count, std::chrono::milliseconds patience) const {
     const uint64_t wanted = num_replies_ + count;
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const auto deadline = std::chrono::steady_clock::now() + patience;
     while (num_replies_ < wanted) {
+        const std::vector<std::string> found = problems();
+        ASSERT_TRUE(found.empty()) << "clients that ended: " << found.size() << " of "
+                                   << threads_.size() << ", the first at " << found.front();
         ASSERT_LT(std::chrono::steady_clock::now(), deadline)
-            << num_replies_ << " of " << wanted << " replies came";
+            << num_replies_ << " of " << wanted << " replies came\n"
+            << instance_.describe();
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
 }
@@ -67,8 +77,7 @@ uint64_t SteadyLoad::finish() {
     for (std::thread& thread : threads_) {
         if (thread.joinable()) thread.join();
     }
-    const std::lock_guard lock(mutex_);
-    for (const std::string& problem : problems_) ADD_FAILURE() << problem;
+    for (const std::string& problem : problems()) ADD_FAILURE() << problem;
     return num_replies_;
 }
 

@@ -14,6 +14,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "tests/integration/spawned_program.h"
@@ -177,6 +178,27 @@ client::Status Instance::status() const {
     return status.ok() ? status.value() : client::Status();
 }
 
+std::string Instance::describe() const {
+    std::ostringstream text;
+    text << "afdd: " << threads_of(pid_) << "\n";
+    const auto endpoint = client::resolve_endpoint(directory_ + "/afd/" + name_ + ".sock", "");
+    auto connected = client::Client::connect(endpoint.value());
+    const auto found = connected.ok() ? connected.value().status() : connected.error();
+    if (!found.ok()) {
+        text << "no status: " << found.error().message << "\n";
+        return text.str();
+    }
+    const client::Status& status = found.value();
+    text << status.state() << " (" << status.reason() << "), " << status.num_queued() << " queued, "
+         << status.num_running() << " running, resize: " << status.resize() << "\n";
+    for (const std::string& wait : status.waits()) text << wait << "\n";
+    for (const client::Worker& worker : status.workers()) {
+        text << worker.role() << worker.index() << " " << worker.state() << ": "
+             << threads_of(static_cast<pid_t>(worker.pid())) << "\n";
+    }
+    return text.str();
+}
+
 void Instance::wait_for(const std::string& what,
                         const std::function<bool(const client::Status&)>& holds) const {
     const Clock::time_point deadline = Clock::now() + kPatience;
@@ -196,7 +218,7 @@ void Instance::wait_for(const std::string& what,
         }
         std::this_thread::sleep_for(kPoll);
     }
-    FAIL() << "waited in vain until: " << what << "\n" << log();
+    FAIL() << "waited in vain until: " << what << "\n" << describe() << log();
 }
 
 std::vector<pid_t> Instance::worker_pids(const std::string& role) const {

@@ -64,6 +64,9 @@ class Instance {
     client::Client connect() const;
     client::Connection open_connection() const;
     client::Status status() const;
+    // What it says of itself, and what each thread of afdd and its workers is doing: for whoever
+    // has to find out why it does not go on.
+    std::string describe() const;
     // Waits until `holds(status())`; fails the test with `what` otherwise.
     void wait_for(const std::string& what,
                   const std::function<bool(const client::Status&)>& holds) const;

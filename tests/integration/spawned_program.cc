@@ -17,9 +17,6 @@
 
 namespace afd::test {
 
-namespace {
-
-// What each of its threads is doing in the kernel, for whoever has to find out why it does not end.
 std::string threads_of(pid_t pid) {
     std::string text = "pid " + std::to_string(pid);
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
@@ -32,8 +29,6 @@ std::string threads_of(pid_t pid) {
     }
     return text;
 }
-
-}  // namespace
 
 pid_t spawn_program(const std::vector<std::string>& arguments,
                     const std::string& runtime_directory,

@@ -24,6 +24,10 @@ int exit_status_of(int wait_status);
 // Fails the test, and returns -1, if `what` does not end in time.
 int wait_for_exit(pid_t pid, const std::string& what);
 
+// What each of its threads is doing in the kernel, for whoever has to find out why it does not go
+// on.
+std::string threads_of(pid_t pid);
+
 // Empty: there is no such file.
 std::string read_text(const std::string& path);
 
