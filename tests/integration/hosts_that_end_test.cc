@@ -39,14 +39,13 @@ constexpr uint32_t kLongTokens = 900;
 class HostsThatEnd : public testing::Test {
   protected:
     void start(const std::vector<std::string>& flags) {
-        lead("127.0.0.1:0", flags);
+        lead(lasting_address(), flags);
         address_ = join_address(*leader_);
         host_ = join();
         leader_->wait_ready();
     }
     void lead(const std::string& address, const std::vector<std::string>& flags) {
-        std::vector<std::string> all = leader_flags(certificates_);
-        *std::find(all.begin(), all.end(), "127.0.0.1:0") = address;
+        std::vector<std::string> all = leader_flags(certificates_, address);
         all.insert(all.end(), flags.begin(), flags.end());
         leader_ = std::make_unique<Instance>(all);
     }

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "daemon/tcp/tcp_socket.h"
 #include "model/family/model_files.h"
 #include "tests/integration/background_generation.h"
+#include "tests/integration/free_port.h"
 #include "tests/integration/joined_process.h"
 #include "tests/integration/spawned_program.h"
 #include "tests/integration/workload.h"
@@ -68,7 +70,8 @@ std::string with_one_bit_flipped() {
 class JoinedHosts : public testing::Test {
   protected:
     void start(const std::vector<std::string>& flags, const std::vector<std::string>& names) {
-        leader_ = std::make_unique<Instance>(leader_flags(certificates_) + flags);
+        leader_ =
+            std::make_unique<Instance>(leader_flags(certificates_, lasting_address()) + flags);
         address_ = join_address(*leader_);
         for (const std::string& name : names) hosts_.push_back(join(name));
         leader_->wait_ready();
@@ -271,15 +274,25 @@ TEST_F(JoinedHosts, AHostIsNotMissedWhereAnotherHasItsExperts) {
     EXPECT_EQ(leader_->stop(), 0);
 }
 
+// Goal: nobody gets the port of a leader while the next one is on its way. Method: some ports.
+// Oracle: they differ, and the kernel hands out none of them.
+TEST(FreePort, IsNoneThatAConnectionGets) {
+    const int handed_out = std::stoi(read_text("/proc/sys/net/ipv4/ip_local_port_range"));
+    std::set<int> ports;
+    for (int i = 0; i < 5; ++i) ports.insert(free_port());
+    EXPECT_EQ(ports.size(), 5U);
+    EXPECT_GT(*ports.begin(), 0);
+    EXPECT_LT(*ports.rbegin(), handed_out);
+}
+
 TEST_F(JoinedHosts, AHostIsThereForTheNextLeader) {
     start({"--ffn-hosts", "b"}, {"b"});
     leader_->signal(SIGKILL);
     leader_->wait_exit();
     // One whose worker there is another one.
-    auto flags = leader_flags(certificates_) +
-                 std::vector<std::string>{"--ffn-workers", "2", "--ffn-hosts", "local,b"};
-    *std::find(flags.begin(), flags.end(), "127.0.0.1:0") = address_;
-    leader_ = std::make_unique<Instance>(flags);
+    leader_ = std::make_unique<Instance>(
+        leader_flags(certificates_, address_) +
+        std::vector<std::string>{"--ffn-workers", "2", "--ffn-hosts", "local,b"});
     leader_->wait_ready();
     EXPECT_TRUE(leader_->connect().generate(long_request(40)).ok());
     // Asked to end, it leaves the leader waiting.
@@ -304,9 +317,8 @@ TEST_F(JoinedHosts, AHostKeepsItsExpertsForTheNextLeader) {
     wait_until("the workers end with the leader", [&] { return hosts_[0]->worker_pids().empty(); });
     EXPECT_TRUE(has_mapped());
     const size_t num_bytes_before = hosts_[0]->log().size();
-    auto flags = leader_flags(certificates_) + std::vector<std::string>{"--ffn-hosts", "b"};
-    *std::find(flags.begin(), flags.end(), "127.0.0.1:0") = address_;
-    leader_ = std::make_unique<Instance>(flags);
+    leader_ = std::make_unique<Instance>(leader_flags(certificates_, address_) +
+                                         std::vector<std::string>{"--ffn-hosts", "b"});
     leader_->wait_ready();
     EXPECT_THAT(hosts_[0]->log().substr(num_bytes_before),
                 HasSubstr(" were there, 0 packed now, 0 in private memory"));

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/integration/free_port.h"
 #include "tests/integration/spawned_program.h"
 
 namespace afd::test {
@@ -44,7 +45,7 @@ std::string make_certificates(const std::vector<std::string>& hosts) {
     return directory;
 }
 
-std::vector<std::string> leader_flags(const std::string& certificates) {
+std::vector<std::string> leader_flags(const std::string& certificates, const std::string& address) {
     return {"--transport",
             "ucx",
             "--ucx-devices",
@@ -53,9 +54,13 @@ std::vector<std::string> leader_flags(const std::string& certificates) {
             "--ucx-neighbours",
             "ucx",
             "--cluster-listen",
-            "127.0.0.1:0",
+            address,
             "--cluster-dir",
             certificates};
+}
+
+std::string lasting_address() {
+    return "127.0.0.1:" + std::to_string(free_port());
 }
 
 std::string join_address(const Instance& leader, const std::string& host) {

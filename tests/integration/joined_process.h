@@ -16,8 +16,11 @@ namespace afd::test {
 // A directory of certificates for the leader and these hosts, as afdctl makes it.
 std::string make_certificates(const std::vector<std::string>& hosts);
 
-// Flags of a leader that listens for hosts at any port, and of a host.
-std::vector<std::string> leader_flags(const std::string& certificates);
+// Flags of a leader that listens for hosts at this address, by default at any port.
+std::vector<std::string> leader_flags(const std::string& certificates,
+                                      const std::string& address = "127.0.0.1:0");
+// At which a leader can listen, and later another one: with a port of free_port().
+std::string lasting_address();
 // Where a leader listens at this address. Waits until it does.
 std::string join_address(const Instance& leader, const std::string& host = "127.0.0.1");
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Slurm of this machine alone: one slurmctld, and a slurmd for each node; use as `with`."""
 
+import contextlib
 import getpass
 import os
 import pathlib
@@ -14,13 +15,21 @@ MEMORY_MB = 1000  # Of a node, as Slurm counts it.
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nobody had a moment ago."""
-    sockets = [socket.socket() for _ in range(number)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Ports that nobody has: of those below what the kernel hands out, so that no connection gets one
+    in the meantime, and by the pid, as tests run beside each other."""
+    limits = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    handed_out = int(limits.split()[0])
+    all_below = range(handed_out // 2, handed_out)
+    own = 16 * os.getpid()
+    ports: list[int] = []
+    for i in range(len(all_below)):
+        if len(ports) == number:
+            break
+        port = all_below[(own + i) % len(all_below)]
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            ports.append(port)
+    assert len(ports) == number, f"no {number} ports of {all_below} are free"
     return ports
 
 
