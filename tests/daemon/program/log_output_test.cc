@@ -170,25 +170,30 @@ TEST(LogOutput, WaitsAMomentWithinALongLine) {
 
 // Goal: the waits have a bound, however many lines find room in between. Method: a reader who takes
 // a page each 5 ms, which a line waits for each time. Oracle: lines are lost long before as many
-// pages as the waits of a second leave time for.
+// pages as the waits of a second leave time for, in one of some runs: a writer who gets no core
+// meanwhile finds room without a wait.
 TEST(LogOutput, WaitsNoMoreThanItsShareOfTheTime) {
-    Ends ends = pipe_of_one_page();
-    LogOutput output(ends.writer.get());
-    fill(ends.writer);
-    ASSERT_EQ(fcntl(ends.reader.get(), F_SETFL, O_NONBLOCK), 0);
-    std::jthread reader([&](const std::stop_token& stop) {
-        std::array<char, 4096> page;
-        while (!stop.stop_requested()) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-            // Nothing may be there.
-            if (read(ends.reader.get(), page.data(), page.size()) < 0) continue;
-        }
-    });
     // A page each.
     const std::string one = std::string(4095, 'x') + "\n";
-    int num_written = 0;
-    while (num_written < 100 && output.write(one)) ++num_written;
-    EXPECT_LT(num_written, 20);
+    int fewest = 100;
+    for (int run = 0; run < 20 && fewest >= 20; ++run) {
+        Ends ends = pipe_of_one_page();
+        LogOutput output(ends.writer.get());
+        fill(ends.writer);
+        ASSERT_EQ(fcntl(ends.reader.get(), F_SETFL, O_NONBLOCK), 0);
+        std::jthread reader([&](const std::stop_token& stop) {
+            std::array<char, 4096> page;
+            while (!stop.stop_requested()) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                // Nothing may be there.
+                if (read(ends.reader.get(), page.data(), page.size()) < 0) continue;
+            }
+        });
+        int num_written = 0;
+        while (num_written < 100 && output.write(one)) ++num_written;
+        fewest = std::min(fewest, num_written);
+    }
+    EXPECT_LT(fewest, 20);
 }
 
 TEST(LogOutput, FinishesALineThatHadRoomForAPartOnly) {

@@ -21,6 +21,7 @@
 //   AFD_FAKE_FLOOD      FFN: ask for the memory of round 7 for ever, and read nothing
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -325,5 +326,8 @@ int run(int argc, char** argv) {
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
+    // A core of each that aborts would take longer than the tests wait.
+    const rlimit none{0, 0};
+    if (::setrlimit(RLIMIT_CORE, &none) != 0) return 1;
     return afd::daemon::run(argc, argv);
 }
