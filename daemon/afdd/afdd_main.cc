@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,21 +159,50 @@ Result<UniqueFd> take_handover_socket() {
     const std::string text = variable;
     ::unsetenv(Successor::kVariable);
     const auto number = whole_number(text);
-    if (!number || *number > INT_MAX) {
+    const int fd = number && *number <= INT_MAX ? static_cast<int>(*number) : -1;
+    int type = 0;
+    socklen_t size = sizeof(type);
+    // What is no socket is somebody else's, and stays open.
+    if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 ||
+        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) {
         return invalid_argument(
-            "{} = '{}': must be the number of a descriptor; only an afdd sets it, for the one that "
-            "takes its place",
+            "{} = '{}': must be the number of a descriptor, that of a stream socket; only an afdd "
+            "sets it, for the one that takes its place",
             with(Successor::kVariable, text));
     }
-    UniqueFd socket(static_cast<int>(*number));
-    ::fcntl(socket.get(), F_SETFD, FD_CLOEXEC);
-    return socket;
+    return UniqueFd(fd);
 }
 
 // The afdd in whose place this one was to be, if there is one, tells who asked for it.
 int end_unmet(UniqueFd handover_socket, const Error& why) {
     if (handover_socket.valid()) Predecessor::refuse(std::move(handover_socket), why.message);
     return static_cast<int>(ExitCode::kUsage);
+}
+
+// An upgrade waits for workers that the new process starts, and that report to it.
+Result<> check_can_take_over(const Config& config) {
+    if (!config.spawn) {
+        return failed_precondition(
+            "spawn = false: an upgrade starts its workers itself; stop afdd and start it anew");
+    }
+    if (config.has_hosts() || !config.join.empty()) {
+        return unimplemented(
+            "{}: an upgrade can only be to workers of this host yet; stop afdd and start it anew",
+            with(config.join.empty() ? "attention_hosts, ffn_hosts" : "join"));
+    }
+    return {};
+}
+
+// The afdd in whose place this one is to be; it knows if it cannot be.
+Result<std::unique_ptr<Predecessor>> meet_predecessor(UniqueFd handover_socket,
+                                                      const Config& config) {
+    AFD_ASSIGN(std::unique_ptr<Predecessor> predecessor,
+               Predecessor::meet(std::move(handover_socket)));
+    if (const Result<> can = check_can_take_over(config); !can.ok()) {
+        predecessor->say_failed(can.error().message);
+        return can.error();
+    }
+    return predecessor;
 }
 
 // With what the job says, where afdd is a task of one.
@@ -223,7 +253,8 @@ int run(int argc, char** argv) {
     }
     std::unique_ptr<Predecessor> predecessor;
     if (handover_socket.valid()) {
-        Result<std::unique_ptr<Predecessor>> met = Predecessor::meet(std::move(handover_socket));
+        Result<std::unique_ptr<Predecessor>> met =
+            meet_predecessor(std::move(handover_socket), config);
         if (!met.ok()) {
             log::error("cannot take the place of another afdd: {}", met.error().message);
             return static_cast<int>(ExitCode::kUsage);

@@ -73,6 +73,14 @@ TEST_F(UpgradeThatFails, WhatIsWrongIsSaidAndTheOldOneServesOn) {
          "\"$0.toml\"",
          "afdd.toml:1:1: unknown key 'ffn_wrokers' (did you mean 'ffn_workers'?)"},
         {"set -- \"$@\" --ucx-host foo", "ucx_host = 'foo': must be an address of this host"},
+        {"export AFD_SPAWN=false", "spawn = false: an upgrade starts its workers itself"},
+#ifdef AFD_HAS_UCX
+        {"set -- \"$@\" --transport ucx --cluster-dir /nowhere --cluster-listen 127.0.0.1:0 "
+         "--ffn-hosts b",
+         "attention_hosts, ffn_hosts: an upgrade can only be to workers of this host yet"},
+        {"set -- \"$@\" --transport ucx --cluster-dir /nowhere --join 127.0.0.1:1",
+         "join: an upgrade can only be to workers of this host yet"},
+#endif
         {"set -- \"$@\" --no-such-flag",
          "it ended (exited with status 2); the log may have the reason"},
     };
