@@ -86,15 +86,18 @@ Result<std::unique_ptr<SocketListener>> SocketListener::listen(EventLoop& loop,
     if (::chmod(path.c_str(), 0600) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
         return failed("listen on", path);
     }
-    return take_over(loop, path, std::move(fd), std::move(on_connection));
+    return std::unique_ptr<SocketListener>(
+        new SocketListener(loop, std::move(fd), path, std::move(on_connection)));
 }
 
 std::unique_ptr<SocketListener> SocketListener::take_over(EventLoop& loop,
                                                           const std::string& path,
                                                           UniqueFd listening,
                                                           OnConnection on_connection) {
-    return std::unique_ptr<SocketListener>(
+    std::unique_ptr<SocketListener> listener(
         new SocketListener(loop, std::move(listening), path, std::move(on_connection)));
+    listener->leave_file();
+    return listener;
 }
 
 SocketListener::SocketListener(EventLoop& loop,

@@ -46,7 +46,8 @@ class SocketListener {
     static Result<std::unique_ptr<SocketListener>> listen(EventLoop& loop,
                                                           const std::string& path,
                                                           OnConnection on_connection);
-    // The same with the socket of another process that served this path. REQUIRES: it listens.
+    // The same with the socket of another process that serves this path, and has the file until
+    // take_file_back(). REQUIRES: it listens.
     static std::unique_ptr<SocketListener> take_over(EventLoop& loop,
                                                      const std::string& path,
                                                      UniqueFd listening,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/client_socket/socket_front_end.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -88,6 +89,26 @@ TEST_F(SocketFrontEndTest, ItsFileIsOfWhoServesIt) {
         if (fails) door.value()->go_on();
         std::move(door).value().reset();
         EXPECT_EQ(std::filesystem::exists(path), !fails);
+    }
+}
+
+// Goal: a next afdd that has the socket and fails before it serves leaves the file to the one that
+// serves on.
+TEST_F(SocketFrontEndTest, WhoHasNotBegunToServeLeavesTheFile) {
+    const test::TemporaryDirectory directory;
+    const std::string path = directory.path("a.sock");
+    const auto budget = std::make_shared<InputBudget>(
+        InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
+    const auto door = SocketFrontEnd::open(loop_, path, *gateway_, budget);
+    ASSERT_TRUE(door.ok()) << door.error().message;
+    for (const bool serves : {false, true}) {
+        UniqueFd socket(::fcntl(door.value()->listening_socket(), F_DUPFD_CLOEXEC, 0));
+        auto next = SocketFrontEnd::open(loop_, path, *gateway_, budget, std::move(socket));
+        ASSERT_TRUE(next.ok()) << next.error().message;
+        next.value()->pause();
+        if (serves) next.value()->go_on();
+        std::move(next).value().reset();
+        EXPECT_EQ(std::filesystem::exists(path), !serves);
     }
 }
 
