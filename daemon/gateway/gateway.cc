@@ -81,7 +81,7 @@ Gateway::Gateway(EventLoop& loop,
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
     ClientSession& client = *session;
     sessions_.add(std::move(session));
-    if (sessions_.num_open() > connections_max_) make_room_for(client);
+    if (sessions_.num_open() > connections_max_) make_room_for(client, connections_max_);
 }
 
 void Gateway::adopt_handed(std::unique_ptr<ClientSession> session) {
@@ -89,13 +89,15 @@ void Gateway::adopt_handed(std::unique_ptr<ClientSession> session) {
     sessions_.add(std::move(session));
     // It has asked there.
     sessions_.touch(client);
+    if (sessions_.num_open() > handed_max_) make_room_for(client, handed_max_);
 }
 
 void Gateway::limit_connections(size_t num_max) {
     connections_max_ = std::min<size_t>(config_.connections_max, num_max);
+    handed_max_ = num_max;
 }
 
-void Gateway::make_room_for(ClientSession& client) {
+void Gateway::make_room_for(ClientSession& client, size_t num_max) {
     const SessionTable::Patience patience{
         .idle_ms = config_.idle_timeout_ms,
         .silent_ms = std::min(config_.idle_timeout_ms, kSilentClientMs)};
@@ -111,7 +113,7 @@ void Gateway::make_room_for(ClientSession& client) {
             ? fmt::format(
                   "afdd serves {} connections (connections_max, or the limit of open files "
                   "less what the workers need), and none is idle; try again later",
-                  connections_max_)
+                  num_max)
             : fmt::format(
                   "it has asked for nothing within {} ms, or was idle for idle_timeout_ms = {}, "
                   "and another client needs the place",

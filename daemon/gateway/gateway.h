@@ -16,6 +16,7 @@
 // requests run again elsewhere behind what was already sent, and the client sees a pause; a request
 // that kills one worker after another is ended.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -75,7 +76,8 @@ class Gateway final : public SessionHost, public AttentionListener {
     // At most this many connections are let in from now on, or connections_max if that is fewer. A
     // further one takes the place of one that has asked for nothing within a second, or else of one
     // that has been idle for idle_timeout_ms, or is refused. Idle is one for which nothing runs,
-    // that has sent whole requests, and reads nothing of an answer.
+    // that has sent whole requests, and reads nothing of an answer. For a handed one, `num_max`
+    // alone counts.
     void limit_connections(size_t num_max);
 
     // While nobody can be served, new requests are refused with the reason, and those that wait
@@ -151,13 +153,14 @@ class Gateway final : public SessionHost, public AttentionListener {
     Result<> send_context(ClientSession& client,
                           uint64_t request_id,
                           const client::GetContext& asked);
-    void make_room_for(ClientSession& client);
+    void make_room_for(ClientSession& client, size_t num_max);
     bool is_busy(const ClientSession& client) const;
     bool is_awaited_by(const ClientSession& client) const;
     void settle();
 
     const Config& config_;
     size_t connections_max_;
+    size_t handed_max_ = SIZE_MAX;  // With those that another afdd hands over.
     EventLoop& loop_;
     LogLimit refusals_;
     ServedModel model_;

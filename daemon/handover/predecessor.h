@@ -63,7 +63,7 @@ class Predecessor {
     void say_failed(const std::string& message);
 
   private:
-    explicit Predecessor(UniqueFd socket) : channel_(std::move(socket)) {}
+    explicit Predecessor(UniqueFd socket);
     Result<> read_offer();
     void on_end(const Error& error);
     void send(const handover::ToOld& message);

@@ -106,8 +106,8 @@ class SessionHost {
   public:
     virtual ~SessionHost() = default;
     virtual void adopt(std::unique_ptr<ClientSession> session) = 0;
-    // One that another afdd has let in and handed over: no limit of connections keeps it out.
-    // REQUIRES: it has the bytes that came with it.
+    // One that another afdd has let in and handed over: connections_max does not keep it out, only
+    // the limit of open files does. REQUIRES: it has the bytes that came with it.
     virtual void adopt_handed(std::unique_ptr<ClientSession> session) = 0;
 
     virtual void on_request(ClientSession& client, const client::Request& request) = 0;

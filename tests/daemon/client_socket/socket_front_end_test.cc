@@ -43,9 +43,10 @@ TEST_F(SocketFrontEndTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
     model.context_length = 4096;
     model.tokenizer = &tokenizer_;
     ScriptedInstance instance;
-    Gateway next(loop_, config_, model, std::vector<TraceSource>(), instance, instance);
+    Config config = config_;
+    config.connections_max = 1;
+    Gateway next(loop_, config, model, std::vector<TraceSource>(), instance, instance);
     next.on_attention_ready(0, 1024);
-    next.limit_connections(1);
     TestClient holder(loop_, next);
     holder.send(generate(1, "abc", 2));
     ASSERT_TRUE(run_until(loop_, [&] { return next.num_in_flight() == 1; }));

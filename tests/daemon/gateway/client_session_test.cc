@@ -434,5 +434,24 @@ TEST_F(ClientSessionTest, WithoutAnIdleConnectionTheNextIsRefusedWithTheReason) 
     EXPECT_TRUE(MemorySession::open(*gateway_, "third").is_open());
 }
 
+// Goal: behind an upgrade there are no more connections than there are descriptors for. Method: two
+// places, taken; another afdd hands over a third. Oracle: how many there are, and what it is told.
+TEST_F(ClientSessionTest, AHandedConnectionCountsAsOneThatConnectsHere) {
+    config_.idle_timeout_ms = 3'600'000;
+    gateway_->limit_connections(2);
+    const MemorySession& first = MemorySession::open(*gateway_, "first");
+    const MemorySession& second = MemorySession::open(*gateway_, "second");
+    auto session = std::make_unique<MemorySession>(*gateway_, "handed");
+    const MemorySession& handed = *session;
+    gateway_->adopt_handed(std::move(session));
+    EXPECT_EQ(gateway_->num_connections(), 2U);
+    EXPECT_TRUE(first.is_open());
+    EXPECT_TRUE(second.is_open());
+    ASSERT_NE(handed.last(0), nullptr);
+    EXPECT_EQ(handed.last(0)->error().code(), static_cast<uint32_t>(Code::kResourceExhausted));
+    EXPECT_THAT(handed.last(0)->error().message(),
+                HasSubstr("afdd serves 2 connections (connections_max"));
+}
+
 }  // namespace
 }  // namespace afd::daemon

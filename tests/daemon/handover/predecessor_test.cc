@@ -5,9 +5,11 @@
 // told, and what the old end reads.
 #include "daemon/handover/predecessor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -22,13 +24,16 @@ using testing::HasSubstr;
 
 struct NotingListener final : PredecessorListener {
     void take(HandedConnection connection) override {
-        connections.push_back(std::move(connection));
+        ++num_taken;
+        if (keeps) connections.push_back(std::move(connection));
     }
     void take(HandedStream /*stream*/) override {}
     void on_go() override {}
     void on_remaining(const handover::Remaining& /*remaining*/) override {}
     void on_predecessor_gone(const Error& why) override { gone = why; }
 
+    bool keeps = true;
+    int num_taken = 0;
     std::vector<HandedConnection> connections;
     std::optional<Error> gone;
 };
@@ -92,6 +97,24 @@ TEST_F(PredecessorTest, ConnectionsComeWithTheirSocketsAndBytes) {
     ASSERT_TRUE(run_until(loop_, [&] { return listener_.gone.has_value(); }));
     EXPECT_EQ(listener_.gone->code, Code::kUnavailable);
     EXPECT_TRUE(predecessor_->has_gone());
+}
+
+// Goal: a handover needs few descriptors beside those of the connections that stay. Method: many
+// that close at once, and a limit of few more open files than there are. Oracle: all have come.
+TEST_F(PredecessorTest, ConnectionsDoNotComeAllAtOnce) {
+    listener_.keeps = false;
+    const std::array fds = {event_.get()};
+    for (int i = 0; i < 80; ++i) hand_connection(fds);
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const UniqueFd next(::fcntl(event_.get(), F_DUPFD_CLOEXEC, 0));
+    const rlimit few{static_cast<rlim_t>(next.get()) + 50, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    EXPECT_TRUE(
+        run_until(loop_, [&] { return listener_.num_taken == 80 || listener_.gone.has_value(); }));
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(listener_.num_taken, 80);
+    EXPECT_FALSE(listener_.gone) << listener_.gone->message;
 }
 
 // The old one once went on handing connections over to nobody, and waited for ever until all of it
