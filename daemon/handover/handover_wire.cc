@@ -29,6 +29,7 @@ void HandoverWire::on_ready(int events) {
 void HandoverWire::read() {
     if (!ended_.ok()) return;
     const Result<> got = channel_.read(ControlChannel::kReadBytesPerTurn);
+    is_at_end_ = !got.ok();
     // What it said before its end counts.
     const Result<> taken = on_readable_();
     if (!taken.ok()) {
@@ -52,6 +53,7 @@ void HandoverWire::flush() {
 void HandoverWire::end(const Error& error) {
     if (!ended_.ok()) return;
     ended_ = error;
+    is_at_end_ = true;
     watcher_.watch(0);
     end_turn_.ask();
 }

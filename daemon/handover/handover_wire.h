@@ -40,6 +40,8 @@ class HandoverWire {
         flush();
     }
 
+    // Nothing more comes. It holds already while `on_readable` takes what came last.
+    bool is_at_end() const { return is_at_end_; }
     // Nothing waits for the other end to read, and it is there.
     bool has_sent_all() const { return ended_.ok() && !channel_.wants_write(); }
 
@@ -56,6 +58,7 @@ class HandoverWire {
     FlushRetry flush_retry_;
     // A call of the owner's is never answered within it.
     NextTurn end_turn_;
+    bool is_at_end_ = false;
     Result<> ended_;
 };
 

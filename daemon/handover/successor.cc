@@ -37,6 +37,17 @@ Result<> check_program(const std::string& file) {
     return invalid_argument("cannot start '{}': it is no program and no script", with(file));
 }
 
+Result<std::vector<UniqueFd>> copies_of(const std::vector<int>& fds) {
+    std::vector<UniqueFd> copies;
+    for (const int fd : fds) {
+        copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+        if (copies.back().valid()) continue;
+        return unavailable("cannot copy descriptor {} for the new afdd: {}",
+                           with(fd, std::strerror(errno)));
+    }
+    return copies;
+}
+
 }  // namespace
 
 Successor::Successor(EventLoop& loop,
@@ -62,6 +73,7 @@ Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
                                                     Start start,
                                                     SuccessorListener& listener) {
     AFD_TRY(check_program(start.command_line.front()));
+    AFD_ASSIGN(std::vector<UniqueFd> copies, copies_of(start.fds));
     int ends[2] = {-1, -1};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
         return Error{Code::kUnavailable,
@@ -83,8 +95,6 @@ Result<std::unique_ptr<Successor>> Successor::start(EventLoop& loop,
     handover::ToNew message;
     *message.mutable_offer() = std::move(start.offer);
     message.mutable_offer()->set_version(kHandoverVersion);
-    std::vector<UniqueFd> copies;
-    for (const int fd : start.fds) copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     successor->wire_->send(message, std::move(copies));
     successor->hear();
     return successor;
@@ -111,7 +121,8 @@ Result<> Successor::on_message(const handover::ToOld& message) {
         case handover::ToOld::kReady:
             if (std::exchange(is_ready_, true)) break;
             silence_.stop();
-            listener_.on_ready(message.ready());
+            // Whoever has ended serves nobody: the end of its process says why.
+            if (!is_gone_ && !wire_->is_at_end()) listener_.on_ready(message.ready());
             return {};
         case handover::ToOld::kFailed:
             said_ = message.failed().message();
@@ -126,6 +137,7 @@ Result<> Successor::on_message(const handover::ToOld& message) {
 }
 
 void Successor::on_process_gone(const ProcessEnd& end) {
+    is_gone_ = true;
     // What it has said last may not have been read.
     static_cast<void>(channel_.read());
     static_cast<void>(take_messages());
@@ -139,7 +151,9 @@ void Successor::hear() {
 
 void Successor::on_silence() {
     const std::string silent =
-        fmt::format("it has given no sign of life for start_timeout_ms = {}", silence_max_ms_);
+        wire_->is_at_end() ? "it closed its connection to this afdd"
+                           : fmt::format("it has given no sign of life for start_timeout_ms = {}",
+                                         silence_max_ms_);
     if (said_.empty()) said_ = silent;
     kill();
 }

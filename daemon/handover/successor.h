@@ -27,6 +27,7 @@ class SuccessorListener {
   public:
     virtual ~SuccessorListener() = default;
     virtual void on_progress(const std::string& text) = 0;
+    // Not of one that has ended since.
     virtual void on_ready(const handover::Ready& ready) = 0;
     // The process is gone. `why`: what it said, or how it ended. It may destroy the Successor.
     virtual void on_gone(const std::string& why) = 0;
@@ -79,6 +80,7 @@ class Successor final : public Heir {
     Timer silence_;
     std::unique_ptr<HandoverWire> wire_;
     std::unique_ptr<ChildProcess> process_;
+    bool is_gone_ = false;  // Its process.
     bool is_ready_ = false;
     bool is_ending_ = false;
     std::string said_;  // Why it ends, as it or this side says.
