@@ -177,8 +177,9 @@ Result<> Afdd::create_gateway() {
                                .on_ended = [this] { drain("the new afdd has ended"); },
                                .on_left = [this] { end(ExitCode::kOk, kGraceMs); }});
     limit_connections();
-    // Those of the afdd before this one are opened when every worker serves.
-    return takeover_ == nullptr ? open_doors() : Result<>();
+    // Beside another afdd they are opened when every worker serves.
+    return takeover_ == nullptr ? open_doors()
+                                : Doors::check_beside(takeover_->predecessor(), config_);
 }
 
 Result<> Afdd::check_one_host() const {

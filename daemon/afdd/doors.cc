@@ -2,12 +2,15 @@
 #include "daemon/afdd/doors.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "daemon/afdd/http_setup.h"
 #include "daemon/client_socket/socket_front_end.h"
 #include "daemon/http/http_front_end.h"
 #include "daemon/program/logging.h"
+#include "daemon/tcp/tcp_socket.h"
+#include "proto/failure.h"
 
 namespace afd::daemon {
 
@@ -17,15 +20,21 @@ UniqueFd taken_socket(Predecessor* predecessor, std::string_view kind, const std
     return predecessor == nullptr ? UniqueFd() : predecessor->take_door(kind, address);
 }
 
+// Where the afdd before this one has HTTP; none: nowhere.
+std::optional<ListenAddress> http_of(const Predecessor& predecessor) {
+    for (const handover::Door& door : predecessor.offer().doors()) {
+        if (door.kind() != kHttpDoor) continue;
+        const auto offered = HttpFrontEnd::parse_address(door.address());
+        if (offered.ok()) return offered.value();
+    }
+    return std::nullopt;
+}
+
 // `address`, or with port 0 that of the afdd before this one on the same host, if it has one.
 ListenAddress kept_address(const ListenAddress& address, const Predecessor* predecessor) {
     if (address.port != 0 || predecessor == nullptr) return address;
-    for (const handover::Door& door : predecessor->offer().doors()) {
-        if (door.kind() != kHttpDoor) continue;
-        const auto offered = HttpFrontEnd::parse_address(door.address());
-        if (offered.ok() && offered.value().host == address.host) return offered.value();
-    }
-    return address;
+    const auto offered = http_of(*predecessor);
+    return offered && offered->host == address.host ? *offered : address;
 }
 
 }  // namespace
@@ -38,6 +47,22 @@ Result<std::unique_ptr<Doors>> Doors::open(const Surroundings& surroundings) {
     AFD_TRY(doors->open_socket(surroundings, budget));
     if (!config.http.empty()) AFD_TRY(doors->open_http(surroundings, budget));
     return doors;
+}
+
+Result<> Doors::check_beside(const Predecessor& predecessor, const Config& config) {
+    if (config.http.empty()) return {};
+    AFD_ASSIGN(ListenAddress address, parse_listen_address(config.http));
+    const auto offered = http_of(predecessor);
+    if (address.port == 0 || (offered && offered->text() == address.text())) return {};
+    const Result<UniqueFd> tried = listen_tcp(address, "http");
+    if (tried.ok()) return {};
+    if (tried.error().code != Code::kAlreadyExists || !offered || offered->port != address.port) {
+        return tried.error();
+    }
+    return failed_precondition(
+        "http = {}: the afdd that runs listens at {} until the new one serves, so an upgrade "
+        "cannot change the address and keep the port; stop afdd and start it anew",
+        with(address.text(), offered->text()));
 }
 
 Result<> Doors::add(Open open, UniqueFd listening) {

@@ -43,6 +43,10 @@ class Doors {
     // Opens all that the configuration names.
     // Errors: kAlreadyExists: an address is in use. Else those of front ends and API keys.
     static Result<std::unique_ptr<Doors>> open(const Surroundings& surroundings);
+    // Whether they could be opened while that afdd still has its own.
+    // Errors: kFailedPrecondition: HTTP at its port, but at another address. kAlreadyExists and
+    // others: as open().
+    static Result<> check_beside(const Predecessor& predecessor, const Config& config);
 
     // Where clients find the instance, for the log.
     std::string addresses() const;

@@ -325,6 +325,36 @@ TEST_F(UpgradeOfDoors, AddressesOfBeforeAreOpenAgainWhenTheNewOneDies) {
     EXPECT_EQ(instance_->stop(), 0);
 }
 
+// Goal: what cannot be is said, with the reason, and the old one serves on. Method: every address
+// of this host at the port that the old one has at one of them.
+TEST_F(UpgradeOfDoors, AnotherAddressOfTheSamePortIsRefusedWithTheReason) {
+    const std::string address = "0.0.0.0" + old_address_.substr(old_address_.find(':'));
+    installed_.hook.set("export AFD_HTTP_OPEN=true AFD_HTTP=" + address);
+    const Outcome outcome = instance_->afdctl({"upgrade"});
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_THAT(outcome.output,
+                HasSubstr("http = " + address + ": the afdd that runs listens at " + old_address_ +
+                          " until the new one serves"));
+    EXPECT_THAT(outcome.output, HasSubstr("; this one serves on"));
+    EXPECT_TRUE(accepts_at(old_address_));
+    instance_->signal(SIGTERM);
+    EXPECT_EQ(instance_->wait_exit(), 0);
+}
+
+// Goal: one that fails when its workers are ready already costs the old one no door. Method: what
+// only the opening of HTTP finds.
+TEST_F(UpgradeOfDoors, OneThatFailsBehindItsWorkersClosesNoDoorOfTheOldOne) {
+    installed_.hook.set("export AFD_HTTP=0.0.0.0:0");
+    const Outcome outcome = instance_->afdctl({"upgrade"});
+    EXPECT_EQ(outcome.exit_status, 1);
+    EXPECT_THAT(outcome.output, HasSubstr("lets other machines in, and there is no API key"));
+    EXPECT_THAT(outcome.output, HasSubstr("; this one serves on"));
+    EXPECT_TRUE(std::filesystem::is_socket(old_socket_));
+    EXPECT_TRUE(accepts_at(old_address_));
+    instance_->signal(SIGTERM);
+    EXPECT_EQ(instance_->wait_exit(), 0);
+}
+
 class UpgradeUnderAManager : public testing::Test {
   protected:
     // With a watchdog.
