@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/program/logging.h"
+#include "proto/failure.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -44,18 +47,23 @@ Result<InstanceLock> InstanceLock::acquire(const std::string& path, const std::s
                          "another name with --instance"};
     }
     InstanceLock lock(std::move(fd), path);
-    AFD_TRY(lock.sign());
+    if (const Result<> done = lock.sign(); !done.ok()) log::warn("{}", done.error().message);
     return lock;
 }
 
 Result<> InstanceLock::sign() const {
     const std::string pid = std::to_string(::getpid()) + "\n";
-    if (::ftruncate(fd_.get(), 0) != 0 ||
-        ::pwrite(fd_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-        return Error{Code::kPermissionDenied,
-                     "cannot write the lock file '" + path_ + "': " + std::strerror(errno)};
+    const auto size = static_cast<ssize_t>(pid.size());
+    // Over what is there: on a full disk, a file that was emptied may not be filled again.
+    if (::pwrite(fd_.get(), pid.data(), pid.size(), 0) == size &&
+        ::ftruncate(fd_.get(), size) == 0) {
+        return {};
     }
-    return {};
+    const Error error = unavailable("cannot write the pid of this afdd to the lock file '{}': {}",
+                                    with(path_, std::strerror(errno)));
+    // The pid of before may be anybody's by now.
+    [[maybe_unused]] const int emptied = ::ftruncate(fd_.get(), 0);
+    return error;
 }
 
 }  // namespace afd::daemon

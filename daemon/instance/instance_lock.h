@@ -14,6 +14,7 @@ namespace afd::daemon {
 
 class InstanceLock {
   public:
+    // The log says if the lock could not be signed, which keeps nobody from having it.
     // Errors: kAlreadyExists naming the pid that holds it; kPermissionDenied.
     static Result<InstanceLock> acquire(const std::string& path, const std::string& instance);
     // The lock of another process, which goes on having it, too. sign() says who is to be asked.
@@ -22,7 +23,7 @@ class InstanceLock {
     }
 
     // Writes the pid of this process into the file, for the message to others.
-    // Errors: kPermissionDenied.
+    // Errors: kUnavailable: it cannot be written; then the file names nobody.
     Result<> sign() const;
     int fd() const { return fd_.get(); }
 

@@ -5,13 +5,22 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "daemon/loop/socket_listener.h"
+#include "tests/file_size_limit.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
 
 using testing::HasSubstr;
+
+std::string text_of(const std::string& file) {
+    std::ifstream stream(file);
+    return {std::istreambuf_iterator<char>(stream), {}};
+}
 
 TEST(InstanceLock, SecondOneIsRefusedWithThePidOfTheFirst) {
     const test::TemporaryDirectory directory;
@@ -27,6 +36,31 @@ TEST(InstanceLock, IsFreeAgainAfterItsOwnerIsGone) {
     const test::TemporaryDirectory directory;
     { ASSERT_TRUE(InstanceLock::acquire(directory.path("x.lock"), "x").ok()); }
     EXPECT_TRUE(InstanceLock::acquire(directory.path("x.lock"), "x").ok());
+}
+
+TEST(InstanceLock, HasThePidOfItsOwnerAndNothingElse) {
+    const test::TemporaryDirectory directory;
+    const std::string file = directory.write("x.lock", "123456789012345\n");
+    const auto lock = InstanceLock::acquire(file, "x");
+    ASSERT_TRUE(lock.ok()) << lock.error().message;
+    EXPECT_EQ(text_of(file), std::to_string(::getpid()) + "\n");
+}
+
+// Goal: the pid is for the message only: without room for it afdd starts, and the message names
+// nobody rather than who had the lock before.
+TEST(InstanceLock, AFullDiskKeepsNobodyFromHavingIt) {
+    const test::TemporaryDirectory directory;
+    const std::string file = directory.write("x.lock", "123\n");
+    const test::FileSizeLimit full(0);
+    const auto lock = InstanceLock::acquire(file, "x");
+    ASSERT_TRUE(lock.ok()) << lock.error().message;
+    const Result<> signed_ = lock.value().sign();
+    ASSERT_FALSE(signed_.ok());
+    EXPECT_THAT(signed_.error().message,
+                HasSubstr("cannot write the pid of this afdd to the lock file '" + file + "': "));
+    const auto second = InstanceLock::acquire(file, "x");
+    ASSERT_FALSE(second.ok());
+    EXPECT_THAT(second.error().message, HasSubstr("afdd with pid unknown; stop it"));
 }
 
 TEST(SocketListener, SocketIsPrivateAndServedPathsAreRefused) {
