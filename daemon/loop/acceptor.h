@@ -9,6 +9,7 @@
 
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
+#include "daemon/program/log_limit.h"
 
 namespace afd::daemon {
 
@@ -22,7 +23,7 @@ class Acceptor {
     static constexpr int kConnectionsPerTurn = 32;
 
     // `listening`: bound and listening, non-blocking. `name`: for the log. Out of descriptors, it
-    // says so and tries again a little later.
+    // says so now and then, and tries again a little later.
     Acceptor(EventLoop& loop, UniqueFd listening, std::string name, OnConnection on_connection);
 
     int fd() const { return fd_.get(); }
@@ -34,9 +35,12 @@ class Acceptor {
 
   private:
     void accept_some();
+    void say_refused(int error);
 
+    EventLoop& loop_;
     UniqueFd fd_;
     const std::string name_;
+    LogLimit refusals_;
     OnConnection on_connection_;
     FdWatcher watcher_;
     Timer retry_;
