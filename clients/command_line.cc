@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "clients/exit_code.h"
+#include "proto/command_words.h"
 #include "proto/did_you_mean.h"
 #include "proto/socket_path.h"
 #include "proto/standard_output.h"
@@ -141,7 +142,7 @@ std::optional<int> parse_command_line(CLI::App& app,
                                       char** argv,
                                       const ReportError& report) {
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::CallForHelp&) {
         hide_seldom(app);
         std::cout << app.help();

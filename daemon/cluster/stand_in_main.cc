@@ -12,6 +12,7 @@
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
 #include "daemon/worker/worker_control.h"
+#include "proto/command_words.h"
 #include "proto/usage_error.h"
 
 namespace afd::daemon {
@@ -37,7 +38,7 @@ int run(int argc, char** argv) {
     app.add_option("--log-format", log_format);
     app.add_flag("--own-process-group", has_own_group);
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         return end_parse(app, error, "afd-stand-in", kExitUsage);
     }

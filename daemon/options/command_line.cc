@@ -12,6 +12,7 @@
 #include "daemon/options/help_text.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/version.h"
+#include "proto/command_words.h"
 #include "proto/did_you_mean.h"
 #include "proto/usage_error.h"
 
@@ -102,7 +103,7 @@ std::optional<CommandLine> parse_command_line(int argc,
         app.add_option(flag_name(option.name), values[option.name])->type_name("");
     }
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         *exit_code = end_parse(app, error, "afdd", static_cast<int>(ExitCode::kUsage));
         return std::nullopt;

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "daemon/program/version.h"
+#include "proto/command_words.h"
 #include "proto/socket_path.h"
 #include "proto/usage_error.h"
 
@@ -42,7 +43,7 @@ std::optional<WorkerOptions> parse_worker_options(int argc,
                  options.own_process_group,
                  "As afdd starts it: a Ctrl-C for afdd is not for its workers");
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         *exit_code = end_parse(app, error, program, 2);
         return std::nullopt;

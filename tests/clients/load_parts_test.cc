@@ -245,6 +245,19 @@ TEST(ResultFiles, WhatFitsIsWrittenAndNothingHalf) {
               result_json(report).size());
 }
 
+// Goal: an empty value takes nothing of the words behind it. Oracle: both options.
+TEST(LoadOptions, TakeAnEmptyValueBehindTheEqualsSign) {
+    std::vector<std::string> words = {
+        "afd-load", "--url", "http://h:1", "--concurrency", "1", "--api-key=", "--model", "m"};
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    int exit_code = 0;
+    const auto options = parse_load_options(static_cast<int>(argv.size()), argv.data(), exit_code);
+    ASSERT_TRUE(options.has_value());
+    EXPECT_EQ(options->http.api_key, "");
+    EXPECT_EQ(options->http.model, "m");
+}
+
 // Goal: a run that ended early does not look complete. Method: of two levels the second broke.
 TEST(RunSummary, SaysWhereAndWhyARunEndedEarly) {
     std::vector<LevelResult> results(2);

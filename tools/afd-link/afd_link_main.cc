@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/command_words.h"
 #include "proto/usage_error.h"
 #include "tools/afd-link/link_emulator.h"
 #include "tools/number_option.h"
@@ -128,7 +129,7 @@ int main_with(int argc, char** argv) {
         ->transform(whole_from(0, UINT64_MAX))
         ->capture_default_str();
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         return end_parse(app, error, "afd-link", kExitUsage);
     }

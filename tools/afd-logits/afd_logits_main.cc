@@ -27,6 +27,7 @@
 #include "ops/format/kv_dtype.h"
 #include "ops/format/numeric_class.h"
 #include "ops/tensor/parallel.h"
+#include "proto/command_words.h"
 #include "proto/failure.h"
 #include "proto/usage_error.h"
 #include "tools/number_option.h"
@@ -223,7 +224,7 @@ int main_with(int argc, char** argv) {
     app.add_flag("--routing", options.has_routing, "Fast path: what the routers chose, too")
         ->excludes(reference);
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         return end_parse(app, error, "afd-logits", kExitUsage);
     }

@@ -10,6 +10,7 @@
 #include "calls/describe.h"
 #include "calls/registry.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
+#include "proto/command_words.h"
 #include "proto/usage_error.h"
 #include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/run_command.h"
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
         if (!known.ok()) return print_error(known.error());
     }
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         // An option that is missing may be one that is misspelt.
         const bool may_be_a_slip = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "proto/command_words.h"
 #include "proto/usage_error.h"
 #include "tools/number_option.h"
 
@@ -161,7 +162,7 @@ std::optional<Options> read_options(int argc, char** argv, int& exit_code) {
     app.set_version_flag("--version", "afd-quantize " AFD_VERSION);
     add_options(app, options);
     try {
-        app.parse(argc, argv);
+        parse_words(app, argc, argv);
     } catch (const CLI::ParseError& error) {
         exit_code = end_parse(app, error, "afd-quantize", kExitUsage);
         return std::nullopt;

@@ -155,12 +155,12 @@ TEST(ClusterInit, NamesThatAreNoneOfAHostAreRefusedBeforeAnythingIsMade) {
                                     std::string("Node"),
                                     std::string("a b"),
                                     std::string("a/b"),
+                                    std::string(),
                                     std::string(64, 'a')}) {
         expect_refused(cluster_init(directory, {"--host", "node1", "--host=" + name}),
                        2,
                        "--host '" + name + "' is no name of a host");
     }
-    expect_refused(cluster_init(directory, {"--host="}), 2, "--host");
     EXPECT_FALSE(std::filesystem::exists(directory));
     EXPECT_EQ(cluster_init(directory, {"--host", std::string(63, 'a')}).exit_code, 0);
 }

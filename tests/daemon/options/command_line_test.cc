@@ -15,7 +15,9 @@
 namespace afd::daemon {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 // Goal: afdd says what is wrong with its command line in its own name and words. Oracle: the line
@@ -69,6 +71,29 @@ TEST(CommandLineOfAfdd, TakesTheDoctorsJson) {
     const auto parsed = parse_command_line(3, argv, environment, &exit_code);
     ASSERT_TRUE(parsed.has_value());
     EXPECT_TRUE(parsed->doctor && parsed->json);
+}
+
+// Goal: "--option=" clears what a file or variable says, and takes nothing of the words behind it.
+// Method: with another option, nothing and "--" behind it; and as the value of an option.
+// Oracle: the values; what is behind "--" is refused as it is written.
+TEST(CommandLineOfAfdd, TakesAnEmptyValueBehindTheEqualsSign) {
+    const char* const environment[] = {nullptr};
+    const auto parse = [&environment](std::vector<const char*> argv) {
+        int exit_code = -1;
+        return parse_command_line(
+            static_cast<int>(argv.size()), argv.data(), environment, &exit_code);
+    };
+    const auto emptied = parse({"afdd", "--http-model=", "--http-keys=/k", "--http="});
+    ASSERT_TRUE(emptied.has_value());
+    EXPECT_THAT(emptied->sources.flags,
+                ElementsAre(Pair("http", ""), Pair("http_keys", "/k"), Pair("http_model", "")));
+    const auto value = parse({"afdd", "--http-model", "--http-keys=", "--http-keys", "/k"});
+    ASSERT_TRUE(value.has_value());
+    EXPECT_THAT(value->sources.flags,
+                ElementsAre(Pair("http_keys", "/k"), Pair("http_model", "--http-keys=")));
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(parse({"afdd", "--", "--http="}).has_value());
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("unknown argument"));
 }
 
 }  // namespace
