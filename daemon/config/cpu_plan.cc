@@ -3,10 +3,15 @@
 
 #include <sched.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <optional>
 
 #include "proto/typed_number.h"
+#include "schedule/shared_memory/control_group.h"
 
 namespace afd::daemon {
 
@@ -62,6 +67,14 @@ std::vector<WorkerCpus*> all_workers(CpuPlan& plan) {
     return workers;
 }
 
+bool has_lists(const Config& config) {
+    return config.pin != "auto" && config.pin != "none";
+}
+
+bool has_threads(const Config& config) {
+    return config.attention_threads > 0 || config.ffn_threads > 0;
+}
+
 // Whether one attention and one FFN worker have a thread on every core and take turns. Half of the
 // cores cannot read memory at full speed, nor multiply: on 16 virtual cores of an Emerald Rapids
 // sixteen threads each give 1.3 to 1.6 times as many tokens a second as eight each. Whoever chose
@@ -71,9 +84,13 @@ std::vector<WorkerCpus*> all_workers(CpuPlan& plan) {
 bool take_turns(const Config& config, size_t num_cores) {
     if (config.attention_workers != 1 || config.num_ffn_workers() != 1) return false;
     if (num_cores < 4) return true;
-    return config.spawn && !config.has_hosts() && config.join.empty() &&
-           config.attention_threads == 0 && config.ffn_threads == 0 && config.micro_batches <= 1 &&
-           (config.pin == "auto" || config.pin == "none");
+    return config.spawn && !config.has_hosts() && config.join.empty() && !has_threads(config) &&
+           config.micro_batches <= 1 && !has_lists(config);
+}
+
+size_t cores_within(double quota, size_t num_allowed) {
+    if (quota <= 0 || quota >= static_cast<double>(num_allowed)) return num_allowed;
+    return static_cast<size_t>(std::ceil(quota));
 }
 
 Result<> pin_to_lists(const std::string& text,
@@ -95,8 +112,41 @@ Result<> pin_to_lists(const std::string& text,
                          "pin = '" + text + "': core " + std::to_string(cpu) +
                              " does not exist or is not allowed here"};
         }
-        workers[i]->cpus = lists[i];
+        for (const uint32_t cpu : lists[i]) {
+            std::vector<uint32_t>& cpus = workers[i]->cpus;
+            if (std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) cpus.push_back(cpu);
+        }
     }
+    return {};
+}
+
+// REQUIRES: every worker has cores.
+bool has_crowded_core(const std::vector<WorkerCpus*>& workers) {
+    std::map<uint32_t, uint32_t> num_threads;
+    for (const WorkerCpus* worker : workers) {
+        // As the thread pool takes them.
+        for (uint32_t i = 0; i < worker->num_threads; ++i) {
+            if (++num_threads[worker->cpus[i % worker->cpus.size()]] > 1) return true;
+        }
+    }
+    return false;
+}
+
+// With its cores, the plan of whoever listed them.
+Result<> plan_lists(const Config& config,
+                    const std::vector<uint32_t>& allowed,
+                    bool in_turns,
+                    CpuPlan& plan) {
+    AFD_TRY(pin_to_lists(config.pin, allowed, plan));
+    const auto count = [](uint64_t configured, std::vector<WorkerCpus>& workers) {
+        for (WorkerCpus& worker : workers) {
+            if (configured == 0) worker.num_threads = static_cast<uint32_t>(worker.cpus.size());
+        }
+    };
+    count(config.attention_threads, plan.attention);
+    count(config.ffn_threads, plan.ffn);
+    plan.oversubscribed = has_crowded_core(all_workers(plan));
+    plan.in_turns = in_turns && plan.oversubscribed && plan.attention[0].cpus == plan.ffn[0].cpus;
     return {};
 }
 
@@ -111,12 +161,17 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
     return lists;
 }
 
-Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& allowed) {
-    const size_t num_cores = std::max<size_t>(1, allowed.size());
+Result<CpuPlan> plan_cpus(const Config& config,
+                          const std::vector<uint32_t>& allowed,
+                          double quota) {
+    const size_t num_allowed = std::max<size_t>(1, allowed.size());
+    const size_t num_cores = cores_within(quota, num_allowed);
     const uint32_t num_ffn = config.num_ffn_workers();
     // Each side gets half of the cores, unless they take turns; where there is one side, colocated
-    // or the other on other hosts, it has all.
-    const bool in_turns = take_turns(config, num_cores);
+    // or the other on other hosts, it has all. Threads that nothing keeps on fewer cores than are
+    // allowed do not share them: who waits there for its turn would use up the quota.
+    const bool is_kept = config.pin != "none" && !has_threads(config);
+    const bool in_turns = (num_cores == num_allowed || is_kept) && take_turns(config, num_cores);
     const bool is_one_side = num_ffn == 0 || config.attention_workers == 0;
     const size_t side = is_one_side || in_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
@@ -131,14 +186,18 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
         worker.num_threads = threads_of(config.ffn_threads, side, num_ffn);
         num_threads += worker.num_threads;
     }
-    // More threads than cores: whoever waits must give its core away (threads/thread_pool.h).
-    plan.oversubscribed = num_threads > num_cores;
-    plan.in_turns = in_turns && plan.oversubscribed;
-    if (config.pin == "none") return plan;
-    if (config.pin != "auto") {
-        AFD_TRY(pin_to_lists(config.pin, allowed, plan));
+    if (has_lists(config)) {
+        AFD_TRY(plan_lists(config, allowed, in_turns, plan));
         return plan;
     }
+    // Who takes turns does so on as many cores as each has threads; others may use all.
+    std::vector<uint32_t> cores = allowed;
+    if (in_turns) cores.resize(std::min(cores.size(), num_cores));
+    const size_t num_usable = std::max<size_t>(1, cores.size());
+    // More threads than cores: whoever waits must give its core away (threads/thread_pool.h).
+    plan.oversubscribed = num_threads > num_usable;
+    plan.in_turns = in_turns && plan.oversubscribed;
+    if (config.pin == "none") return plan;
     // Pinning is the default because a thread that moves finds none of its data in the new core's
     // caches. Control threads and afdd are left to the kernel: which core they get made no
     // difference that 14 pairs of runs could show.
@@ -147,20 +206,36 @@ Result<CpuPlan> plan_cpus(const Config& config, const std::vector<uint32_t>& all
         // With any other number of threads some cores would get more of them than others.
         const bool all_on_all =
             std::all_of(workers.begin(), workers.end(), [&](const auto* worker) {
-                return worker->num_threads == allowed.size();
+                return worker->num_threads == cores.size();
             });
         for (WorkerCpus* worker : workers) {
-            if (all_on_all) worker->cpus = allowed;
+            if (all_on_all) worker->cpus = cores;
         }
         return plan;
     }
     size_t next = 0;
     for (WorkerCpus* worker : workers) {
         for (uint32_t i = 0; i < worker->num_threads; ++i) {
-            worker->cpus.push_back(allowed[next++]);
+            worker->cpus.push_back(cores[next++]);
         }
     }
     return plan;
+}
+
+double cpu_quota() {
+    return schedule::control_group_cores(schedule::kControlGroupRoot,
+                                         schedule::own_control_groups());
+}
+
+std::string quota_text(const std::vector<uint32_t>& allowed, double quota) {
+    const size_t num_cores = cores_within(quota, allowed.size());
+    if (num_cores >= allowed.size()) return "";
+    return fmt::format(
+        "the control group has time for {:.3g} of {} allowed cores: data threads whose number is "
+        "not chosen are dealt out as for {}",
+        quota,
+        allowed.size(),
+        num_cores);
 }
 
 std::vector<uint32_t> allowed_cpus() {

@@ -75,11 +75,12 @@ Finding examine_cores(const MachineFacts& facts, const InstanceNeeds& needs) {
     Finding finding{
         "cores", Level::kOk, fmt::format("{} allowed, {}", facts.num_cores, threads), ""};
     if (facts.cpu_quota > 0) finding.text += fmt::format(", quota {:.1f}", facts.cpu_quota);
-    if (needs.num_threads > facts.num_cores) {
+    if (needs.is_crowded) {
         finding.level = Level::kWarning;
         finding.remedy =
             "threads take turns on cores, and every hop waits for one: fewer "
-            "attention_workers, ffn_workers or threads; compare topology = colocated";
+            "attention_workers, ffn_workers or threads, or other lists in pin; compare topology = "
+            "colocated";
     } else if (facts.cpu_quota > 0 && facts.cpu_quota < needs.num_threads) {
         finding.level = Level::kWarning;
         finding.remedy =
@@ -309,8 +310,9 @@ Result<InstanceNeeds> needs_of(const Config& config, ExitCode& exit_code, Weight
     CpuPlan cpus;
     if (!needs.is_share_unknown) {
         const HostPlan hosts(config);
-        AFD_ASSIGN(cpus, hosts.plan_local_cpus(config, allowed_cpus()));
+        AFD_ASSIGN(cpus, hosts.plan_local_cpus(config, allowed_cpus(), cpu_quota()));
         needs.num_threads = threads_here(hosts, cpus);
+        needs.is_crowded = cpus.oversubscribed && !cpus.in_turns;
     }
     const uint64_t num_workers = config.num_attention_workers() + config.num_ffn_workers();
     needs.num_workers = static_cast<uint32_t>(num_workers);

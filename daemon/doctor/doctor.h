@@ -26,6 +26,7 @@ struct InstanceNeeds {
     // threads are counted, and the memory is unknown.
     bool is_share_unknown = false;
     uint32_t num_threads = 0;      // Data threads of this host's workers that compute at once.
+    bool is_crowded = false;       // A core has several of them.
     uint32_t num_workers = 0;      // That afdd has places for.
     uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
     std::optional<InstanceMemory> memory;  // Nothing: unknown, as there is no model.

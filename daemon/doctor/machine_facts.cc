@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "daemon/config/cpu_plan.h"
-#include "schedule/shared_memory/control_group.h"
 #include "schedule/shared_memory/memory_room.h"
 #include "schedule/wait/adaptive_wait.h"
 
@@ -76,8 +75,7 @@ MachineFacts read_machine() {
     std::istringstream flags(value_of("/proc/cpuinfo", "flags"));
     for (std::string flag; flags >> flag;) facts.cpu_flags.insert(flag);
     facts.num_cores = static_cast<uint32_t>(allowed_cpus().size());
-    facts.cpu_quota =
-        schedule::control_group_cores(schedule::kControlGroupRoot, schedule::own_control_groups());
+    facts.cpu_quota = cpu_quota();
     const int file = ::memfd_create("afd-doctor", MFD_CLOEXEC);
     facts.has_memfd = file >= 0;
     if (file >= 0) ::close(file);

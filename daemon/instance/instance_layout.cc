@@ -16,9 +16,12 @@
 namespace afd::daemon {
 
 Result<> InstanceLayout::plan() {
+    const std::vector<uint32_t> allowed = allowed_cpus();
+    const double quota = cpu_quota();
+    if (const auto text = quota_text(allowed, quota); !text.empty()) log::info("{}", text);
     AFD_ASSIGN(cpus_,
-               setup_.cores().plan(allowed_cpus(), [this](const std::vector<uint32_t>& cores) {
-                   return hosts_.plan_local_cpus(config_, cores);
+               setup_.cores().plan(allowed, [this, quota](const std::vector<uint32_t>& cores) {
+                   return hosts_.plan_local_cpus(config_, cores, quota);
                }));
     // Anew for each layout, so that a worker of an afdd that died cannot attach to the next one's
     // segments, nor one that a resize has ended to those of its successors.

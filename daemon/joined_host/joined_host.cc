@@ -223,10 +223,12 @@ Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
     Config local = config_;
     local.attention_workers = joined.num_attention_workers();
     local.ffn_workers = joined.num_ffn_workers();
-    AFD_ASSIGN(cpus_,
-               setup_.cores().plan(allowed_cpus(), [&local](const std::vector<uint32_t>& cores) {
-                   return plan_cpus(local, cores);
-               }));
+    const std::vector<uint32_t> allowed = allowed_cpus();
+    const double quota = cpu_quota();
+    if (const auto text = quota_text(allowed, quota); !text.empty()) log::info("{}", text);
+    AFD_ASSIGN(cpus_, setup_.cores().plan(allowed, [&](const std::vector<uint32_t>& cores) {
+        return plan_cpus(local, cores, quota);
+    }));
     ++cpu_plan_;
     release_cores();
     return {};

@@ -83,11 +83,12 @@ std::map<std::string, cluster::Joined> HostPlan::shares(const Config& config) co
 }
 
 Result<CpuPlan> HostPlan::plan_local_cpus(const Config& config,
-                                          const std::vector<uint32_t>& allowed_cpus) const {
+                                          const std::vector<uint32_t>& allowed_cpus,
+                                          double quota) const {
     Config local = config;
     local.attention_workers = num_workers(control::ATTENTION, "");
     local.ffn_workers = num_workers(control::FFN, "");
-    AFD_ASSIGN(CpuPlan plan, plan_cpus(local, allowed_cpus));
+    AFD_ASSIGN(CpuPlan plan, plan_cpus(local, allowed_cpus, quota));
     plan.attention = spread(attention_, plan.attention);
     plan.ffn = spread(ffn_, plan.ffn);
     return plan;

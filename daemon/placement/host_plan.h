@@ -45,7 +45,8 @@ class HostPlan {
     // stand there with one thread.
     // Errors: those of plan_cpus().
     Result<CpuPlan> plan_local_cpus(const Config& config,
-                                    const std::vector<uint32_t>& allowed_cpus) const;
+                                    const std::vector<uint32_t>& allowed_cpus,
+                                    double quota = 0) const;
 
   private:
     std::vector<std::string> attention_;  // By session; empty: here.

@@ -112,6 +112,68 @@ TEST(CpuPlan, ListsGoToWorkersInOrder) {
     EXPECT_THAT(plan.value().ffn[0].cpus, ElementsAre(3, 2));
 }
 
+// Goal: who lists cores gets a thread for each, and is told where two share one. Oracle: by hand.
+TEST(CpuPlan, ListsDecideHowManyThreadsThereAre) {
+    const auto apart = plan_cpus(make_config(1, 1, "0-3;4-15"), cores(16));
+    ASSERT_TRUE(apart.ok());
+    EXPECT_EQ(apart.value().attention[0].num_threads, 4);
+    EXPECT_EQ(apart.value().ffn[0].num_threads, 12);
+    EXPECT_FALSE(apart.value().oversubscribed);
+    const auto shared = plan_cpus(make_config(1, 1, "0-1;0-1,1"), cores(16));
+    ASSERT_TRUE(shared.ok());
+    EXPECT_EQ(shared.value().attention[0].num_threads, 2);
+    EXPECT_EQ(shared.value().ffn[0].num_threads, 2);
+    EXPECT_TRUE(shared.value().oversubscribed);
+    EXPECT_FALSE(shared.value().in_turns);
+    const auto two_cores = plan_cpus(make_config(1, 1, "0;1"), cores(2));
+    ASSERT_TRUE(two_cores.ok());
+    EXPECT_FALSE(two_cores.value().oversubscribed || two_cores.value().in_turns);
+    // Chosen threads stay as many.
+    Config config = make_config(1, 1, "0-1;2-5");
+    config.attention_threads = 3;
+    const auto chosen = plan_cpus(config, cores(16));
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_EQ(chosen.value().attention[0].num_threads, 3);
+    EXPECT_EQ(chosen.value().ffn[0].num_threads, 4);
+    EXPECT_TRUE(chosen.value().oversubscribed);
+}
+
+// Goal: threads that nobody chose do not use up the quota of the control group. Oracle: the plan
+// for as many cores as it has time for.
+TEST(CpuPlan, AQuotaCountsAsSoManyCores) {
+    const auto turns = plan_cpus(make_config(1, 1, "auto"), cores(64), 3.5);
+    ASSERT_TRUE(turns.ok());
+    EXPECT_TRUE(turns.value().in_turns && turns.value().oversubscribed);
+    for (const WorkerCpus& worker : {turns.value().attention[0], turns.value().ffn[0]}) {
+        EXPECT_EQ(worker.num_threads, 4);
+        EXPECT_THAT(worker.cpus, ElementsAre(0, 1, 2, 3));
+    }
+    const auto sides = plan_cpus(make_config(2, 1, "auto"), cores(64), 8);
+    ASSERT_TRUE(sides.ok());
+    EXPECT_EQ(sides.value().attention[1].num_threads, 2);
+    EXPECT_THAT(sides.value().ffn[0].cpus, ElementsAre(4, 5, 6, 7));
+    // Unpinned threads would wait for their turn on cores of their own.
+    const auto unpinned = plan_cpus(make_config(1, 1, "none"), cores(64), 4);
+    ASSERT_TRUE(unpinned.ok());
+    EXPECT_FALSE(unpinned.value().in_turns || unpinned.value().oversubscribed);
+    EXPECT_EQ(unpinned.value().ffn[0].num_threads, 2);
+    Config config = make_config(1, 1, "auto");
+    config.attention_threads = 8;
+    config.ffn_threads = 8;
+    const auto chosen = plan_cpus(config, cores(64), 2);
+    ASSERT_TRUE(chosen.ok());
+    EXPECT_EQ(chosen.value().attention[0].num_threads, 8);
+    EXPECT_FALSE(chosen.value().oversubscribed) << "they have a core each";
+}
+
+TEST(CpuPlan, AQuotaIsNamedWhereItLeavesLess) {
+    EXPECT_EQ(quota_text(cores(4), 0), "");
+    EXPECT_EQ(quota_text(cores(4), 4), "");
+    EXPECT_THAT(quota_text(cores(64), 3.5),
+                HasSubstr("time for 3.5 of 64 allowed cores: data threads whose number is not "
+                          "chosen are dealt out as for 4"));
+}
+
 TEST(CpuPlan, WrongListsSayWhy) {
     EXPECT_THAT(plan_cpus(make_config(2, 1, "0;1"), cores(4)).error().message,
                 HasSubstr("2 lists for 3 workers"));

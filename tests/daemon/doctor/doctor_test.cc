@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "daemon/config/cpu_plan.h"
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/instance_memory.h"
 #include "daemon/instance/window_memory.h"
@@ -96,7 +97,10 @@ TEST(Doctor, SaysWhatIsWrongAndHowToMendIt) {
          "use a processor with AVX2, FMA and F16C"},
         {"cores",
          Level::kWarning,
-         [](MachineFacts&, InstanceNeeds& needs) { needs.num_threads = 5; },
+         [](MachineFacts&, InstanceNeeds& needs) {
+             needs.num_threads = 5;
+             needs.is_crowded = true;
+         },
          "4 allowed, 5 data threads",
          "fewer attention_workers"},
         {"cores",
@@ -267,6 +271,22 @@ TEST(Doctor, CountsTheWorkersOfThisHost) {
     const Result<InstanceNeeds> here = needs_of(config, exit_code);
     ASSERT_TRUE(here.ok()) << here.error().message;
     EXPECT_EQ(here.value().num_threads, 2 * 5u);
+}
+
+// Goal: lists that put two threads on a core are found, however many cores there are. Oracle: by
+// hand, with the first core that this process may use.
+TEST(Doctor, FindsListsThatShareACore) {
+    const std::string core = std::to_string(allowed_cpus().front());
+    Config config;
+    config.numeric_class = "auto";
+    config.attention_workers = 2;
+    config.ffn_workers = 1;
+    config.pin = core + ";" + core + ";" + core;
+    ExitCode exit_code = ExitCode::kOk;
+    const Result<InstanceNeeds> needs = needs_of(config, exit_code);
+    ASSERT_TRUE(needs.ok()) << needs.error().message;
+    EXPECT_EQ(needs.value().num_threads, 3u);
+    EXPECT_TRUE(needs.value().is_crowded);
 }
 
 // Goal: windows that are no segments are counted, too: those of the workers of this host, each in
