@@ -76,6 +76,8 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     }
     const Result<> cluster = check_cluster_files(config);
     if (!cluster.ok()) return refuse(ExitCode::kUsage, cluster.error());
+    const Result<> cache = check_named_cache(config);
+    if (!cache.ok()) return refuse(ExitCode::kUsage, cache.error());
     // Without a model there is nothing to look at; starting says what to give.
     if (config.model.empty()) return ExitCode::kOk;
     const Result<CheckedModel> model = check_model(config.model, config.kv_dtype, config.int4_rows);

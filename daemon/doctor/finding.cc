@@ -25,8 +25,8 @@ const char* level_name(Finding::Level level) {
 }
 
 // In the order in which a start comes to them. Other hosts and HTTP clients are let in last.
-constexpr std::array<std::string_view, 7> kOrderOfStart = {
-    "nofile", "cache", "network", "memory", "shm", "certificates", "http"};
+constexpr std::array<std::string_view, 8> kOrderOfStart = {
+    "nofile", "runtime", "cache", "network", "memory", "shm", "certificates", "http"};
 
 size_t place_of(const Finding& finding) {
     const auto found = std::ranges::find(kOrderOfStart, finding.subject);

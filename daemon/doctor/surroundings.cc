@@ -2,6 +2,7 @@
 #include "daemon/doctor/surroundings.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +19,8 @@
 #include "daemon/instance/weight_cache_choice.h"
 #include "daemon/placement/ucx_host.h"
 #include "model/weight_cache/weight_cache.h"
+#include "proto/failure.h"
+#include "proto/socket_path.h"
 
 namespace afd::daemon {
 
@@ -49,7 +52,50 @@ Finding examine_certificates(const Config& config, int64_t now_s) {
     return finding;
 }
 
-// What is not there yet is made at the start; whether that works shows then.
+Result<> check_directory_of(const std::string& path) {
+    const std::string parent = std::filesystem::path(path).parent_path().string();
+    const std::string directory = parent.empty() ? "." : parent;
+    std::error_code error;
+    if (std::filesystem::is_directory(directory, error) &&
+        ::access(directory.c_str(), W_OK | X_OK) == 0) {
+        return {};
+    }
+    return failed_precondition("'{}' cannot be made: '{}' is no directory that this user can write",
+                               with(path, directory));
+}
+
+Result<std::string> runtime_directory_of(const Config& config) {
+    AFD_ASSIGN(const InstancePaths paths, instance_paths(config.instance));
+    const Result<> there = check_runtime_directory(paths.directory);
+    if (!there.ok() && there.error().code != Code::kNotFound) return there.error();
+    if (!there.ok()) AFD_TRY(check_directory_of(paths.directory));
+    // A host that joins has no clients.
+    if (config.join.empty() && !config.socket.empty()) AFD_TRY(check_directory_of(config.socket));
+    return paths.directory + (there.ok() ? "" : ", which is made at the start");
+}
+
+Finding examine_runtime(const Config& config) {
+    constexpr const char* kSubject = "runtime";
+    const auto directory = runtime_directory_of(config);
+    if (directory.ok()) return {kSubject, Finding::Level::kOk, directory.value(), ""};
+    return failed(kSubject,
+                  directory.error(),
+                  "set XDG_RUNTIME_DIR to a directory of your own, or another socket");
+}
+
+Result<> check_cache(const std::string& directory) {
+    std::error_code error;
+    if (std::filesystem::exists(directory, error)) {
+        AFD_TRY(model::WeightCache::open(directory));
+        return {};
+    }
+    if (model::WeightCache::is_usable(directory)) return {};
+    return failed_precondition(
+        "{}: is not there, and this user cannot make it; set weight_cache to a directory of yours, "
+        "or to off",
+        with(directory));
+}
+
 Finding examine_cache(const Config& config) {
     constexpr const char* kSubject = "cache";
     const WeightCacheChoice choice = choose_weight_cache(config);
@@ -64,16 +110,15 @@ Finding examine_cache(const Config& config) {
         finding.text = "off: packed weights are not kept";
         return finding;
     }
+    const Result<> usable = check_cache(choice.directory);
     std::error_code error;
-    if (!std::filesystem::exists(choice.directory, error)) {
+    if (usable.ok() && !std::filesystem::exists(choice.directory, error)) {
         finding.text += ", which is made at the start";
-        return finding;
     }
-    const auto opened = model::WeightCache::open(choice.directory);
-    if (opened.ok()) return finding;
-    if (!choice.is_default) return failed(kSubject, opened.error(), "or weight_cache = off");
+    if (usable.ok()) return finding;
+    if (!choice.is_default) return failed(kSubject, usable.error(), "or weight_cache = off");
     finding.level = Finding::Level::kWarning;
-    finding.text = opened.error().message;
+    finding.text = usable.error().message;
     finding.remedy = "each start packs the weights anew: mend it, or name another weight_cache";
     return finding;
 }
@@ -154,10 +199,17 @@ Result<> check_cluster_files(const Config& config) {
     return {};
 }
 
+Result<> check_named_cache(const Config& config) {
+    const WeightCacheChoice choice = choose_weight_cache(config);
+    if (choice.is_default || choice.directory.empty()) return {};
+    return check_cache(choice.directory);
+}
+
 std::vector<Finding> examine_surroundings(const Config& config,
                                           const NetworkDevices& devices,
                                           int64_t now_s) {
-    return {examine_certificates(config, now_s),
+    return {examine_runtime(config),
+            examine_certificates(config, now_s),
             examine_cache(config),
             examine_network(config, devices)};
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 // What the doctor finds outside of the machine's own facts: the files and the network that a
-// configuration names. Only reading; nothing is created.
+// configuration and the environment name. Only reading; nothing is created.
 
 #include <cstdint>
 #include <vector>
@@ -18,7 +18,11 @@ namespace afd::daemon {
 // Errors: those of ClusterIdentity::load().
 Result<> check_cluster_files(const Config& config);
 
-// "certificates", "cache" and "network". `now_s`: Unix time.
+// Whether a weight_cache that is named can be used; nothing to check where none is.
+// Errors: those of WeightCache::open(), or kFailedPrecondition: it is not there and cannot be made.
+Result<> check_named_cache(const Config& config);
+
+// "runtime", "certificates", "cache" and "network". `now_s`: Unix time.
 std::vector<Finding> examine_surroundings(const Config& config,
                                           const NetworkDevices& devices,
                                           int64_t now_s);

@@ -240,6 +240,8 @@ TEST(BadInput, CheckConfigAndDoctorRefuseWhatTheStartRefuses) {
           "b"},
          2,
          "/nonexistent/ca.pem: no such file"},
+        {{"--weight-cache", "/etc/passwd"}, 2, "/etc/passwd: not a directory"},
+        {{"--weight-cache", "/etc/passwd/cache"}, 2, "/etc/passwd/cache: "},
     };
     for (const Case& wrong : cases) {
         for (const char* mode : {"--check-config", "--doctor", ""}) {

@@ -32,6 +32,7 @@ TEST(Doctor, LooksAtTheMachineForAConfiguration) {
                                 "limits ",
                                 "hugepages ",
                                 "clock ",
+                                "runtime ",
                                 "certificates ",
                                 "cache ",
                                 "network ",

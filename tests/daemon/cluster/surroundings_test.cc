@@ -8,8 +8,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "daemon/placement/ucx_host.h"
 #include "tests/daemon/cluster/cluster_files.h"
+#include "tests/daemon/scoped_variable.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -19,8 +24,14 @@ using Level = Finding::Level;
 
 const NetworkDevices kTestDevices = {{"lo", {"127.0.0.1"}}, {"eth0", {"10.0.0.2"}}};
 
-Config config_of_host(const std::string& directory) {
+Config local_config() {
     Config config;
+    config.instance = "demo";
+    return config;
+}
+
+Config config_of_host(const std::string& directory) {
+    Config config = local_config();
     config.join = "10.0.0.1:7411";
     config.transport = Transport::kUcx;
     config.ucx_transports = "tcp";
@@ -41,9 +52,11 @@ Finding finding_of(const Config& config, const std::string& subject, int64_t day
 }
 
 TEST(Surroundings, OfAnInstanceOnOneHostAreInOrder) {
-    Config config;
+    const afd::test::TemporaryDirectory directory;
+    const ScopedVariable runtime("XDG_RUNTIME_DIR", directory.path().c_str());
+    Config config = local_config();
     config.weight_cache = "off";
-    for (const char* subject : {"certificates", "cache", "network"}) {
+    for (const char* subject : {"runtime", "certificates", "cache", "network"}) {
         const Finding finding = finding_of(config, subject);
         EXPECT_EQ(finding.level, Level::kOk) << finding.text;
         EXPECT_EQ(finding.remedy, "");
@@ -80,10 +93,63 @@ TEST(Surroundings, MissingCertificatesEndAfddAsAWrongOption) {
     EXPECT_THAT(finding_of(config, "certificates").text, HasSubstr("leader.key: no such file"));
 }
 
+// Oracle: each way in which InstanceSetup::take_instance() or the client socket's bind would fail.
+TEST(Surroundings, ARuntimeDirectoryThatAStartRefusesIsFound) {
+    const afd::test::TemporaryDirectory directory;
+    Config config = local_config();
+    const auto expect_failed = [&config](const char* words) {
+        const Finding finding = finding_of(config, "runtime");
+        EXPECT_EQ(finding.level, Level::kFailed);
+        EXPECT_EQ(finding.exit_code, ExitCode::kUsage);
+        EXPECT_THAT(finding.text, HasSubstr(words));
+        EXPECT_THAT(finding.remedy, HasSubstr("XDG_RUNTIME_DIR"));
+    };
+    {
+        const ScopedVariable missing("XDG_RUNTIME_DIR", directory.path("missing").c_str());
+        expect_failed("/missing/afd' cannot be made: ");
+    }
+    {
+        const std::string longest = directory.path(std::string(100, 'd'));
+        const ScopedVariable long_path("XDG_RUNTIME_DIR", longest.c_str());
+        expect_failed("the kernel takes at most ");
+    }
+    const ScopedVariable runtime("XDG_RUNTIME_DIR", directory.path().c_str());
+    const std::string own = directory.path("afd");
+    EXPECT_EQ(finding_of(config, "runtime").text, own + ", which is made at the start");
+    EXPECT_FALSE(std::filesystem::exists(own)) << "the doctor creates nothing";
+    ASSERT_EQ(::mkdir(own.c_str(), 0700), 0);
+    EXPECT_EQ(finding_of(config, "runtime").text, own);
+    config.socket = directory.path("missing/a.sock");
+    expect_failed("/missing/a.sock' cannot be made: ");
+    config.socket.clear();
+    ::chmod(own.c_str(), 0755);
+    expect_failed("must belong to this user with mode 0700");
+}
+
+// Method: below a file, where nobody makes a directory, root neither.
+TEST(Surroundings, ACacheThatCannotBeMadeIsRefusedOnlyWhereItIsNamed) {
+    const afd::test::TemporaryDirectory directory;
+    const std::string file = directory.path("file");
+    std::ofstream(file) << "no directory";
+    Config config = local_config();
+    config.weight_cache = file + "/cache";
+    const Finding named = finding_of(config, "cache");
+    EXPECT_EQ(named.level, Level::kFailed);
+    EXPECT_EQ(named.exit_code, ExitCode::kUsage);
+    EXPECT_THAT(named.text, HasSubstr("/file/cache: is not there, and this user cannot make it"));
+    EXPECT_THAT(check_named_cache(config).error().message, HasSubstr("cannot make it"));
+    config.weight_cache = file;
+    EXPECT_FALSE(check_named_cache(config).ok());
+    const ScopedVariable home("XDG_CACHE_HOME", file.c_str());
+    config.weight_cache = "auto";
+    EXPECT_EQ(finding_of(config, "cache").level, Level::kWarning);
+    EXPECT_TRUE(check_named_cache(config).ok());
+}
+
 TEST(Surroundings, ACacheThatOthersCanWriteIsRefused) {
     const afd::test::TemporaryDirectory directory;
     const std::string cache = directory.path("cache");
-    Config config;
+    Config config = local_config();
     config.weight_cache = cache;
     EXPECT_THAT(finding_of(config, "cache").text, HasSubstr("which is made at the start"));
     EXPECT_FALSE(std::filesystem::exists(cache)) << "the doctor creates nothing";

@@ -510,7 +510,7 @@ TEST(Doctor, ReadsThisMachine) {
 // Oracle: Afdd::run().
 TEST(Doctor, EndsAsTheFirstFailureOfAStart) {
     const Finding memory = {"memory", Level::kFailed, "", "", ExitCode::kSharedMemory};
-    for (const char* earlier : {"nofile", "cache", "network"}) {
+    for (const char* earlier : {"nofile", "runtime", "cache", "network"}) {
         const Finding finding = {earlier, Level::kFailed, "", "", ExitCode::kUsage};
         EXPECT_EQ(exit_code_of({memory, finding}), ExitCode::kUsage) << earlier;
     }
