@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/slurm/slurm_job.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <sstream>
 
 #include "daemon/config/listen_address.h"
@@ -102,6 +104,15 @@ std::string quoted(const std::string& text) {
     return quoted + "'";
 }
 
+std::string all_text(std::FILE* file) {
+    std::string text;
+    std::array<char, 4096> part{};
+    for (size_t size = 0; (size = std::fread(part.data(), 1, part.size(), file)) > 0;) {
+        text.append(part.data(), size);
+    }
+    return text;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> SlurmJob::options() const {
@@ -157,19 +168,27 @@ Result<std::string> ask_scontrol(const std::vector<std::string>& arguments) {
     // It asks slurmctld, which may be anywhere.
     std::string command = "timeout " + std::to_string(kAnswerSeconds) + " scontrol";
     for (const std::string& argument : arguments) command += " " + quoted(argument);
-    std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "re");
+    // Apart from the answer, of which a warning would become a part. The shell has to see it.
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> errors(
+        ::fdopen(::memfd_create("afd-scontrol", 0), "r"), std::fclose);
+    if (!errors) return unavailable("--slurm: cannot run {}: no memory file", with(command));
+    const std::string redirected =
+        command + " 2>/proc/self/fd/" + std::to_string(::fileno(errors.get()));
+    std::FILE* pipe = ::popen(redirected.c_str(), "re");
     if (pipe == nullptr) return unavailable("--slurm: cannot run {}", with(command));
-    std::string output;
-    std::array<char, 4096> part{};
-    for (size_t size = 0; (size = std::fread(part.data(), 1, part.size(), pipe)) > 0;) {
-        output.append(part.data(), size);
-    }
+    const std::string output = all_text(pipe);
     const int status = ::pclose(pipe);
-    if (status == 0) return output;
+    std::string said = all_text(errors.get());
+    while (said.ends_with('\n')) said.pop_back();
+    if (status == 0) {
+        // There is no log yet.
+        if (!said.empty()) std::fprintf(stderr, "afdd: --slurm: scontrol: %s\n", said.c_str());
+        return output;
+    }
     if (WIFEXITED(status) && WEXITSTATUS(status) == kTimedOut) {
         return unavailable("--slurm: no answer within {} s: {}", with(kAnswerSeconds, command));
     }
-    return unavailable("--slurm: {}: {}", with(command, output.substr(0, output.find('\n'))));
+    return unavailable("--slurm: {}: {}", with(command, said.substr(0, said.find('\n'))));
 }
 
 }  // namespace afd::daemon

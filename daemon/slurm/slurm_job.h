@@ -47,7 +47,8 @@ using AskSlurm = std::function<Result<std::string>(const std::vector<std::string
 Result<SlurmJob> read_slurm_job(const std::map<std::string, std::string>& environment,
                                 const AskSlurm& ask);
 
-// The program in PATH. Errors: kUnavailable, with what it said.
+// The program in PATH. What it warns of goes to standard error. Errors: kUnavailable, with what it
+// said.
 Result<std::string> ask_scontrol(const std::vector<std::string>& arguments);
 
 }  // namespace afd::daemon

@@ -7,7 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "daemon/options/resolved_config.h"
+#include "tests/daemon/scoped_variable.h"
+#include "tests/temporary_directory.h"
 
 namespace afd::daemon {
 namespace {
@@ -143,6 +148,23 @@ TEST(SlurmJob, SaysWhatScontrolSaid) {
     ASSERT_FALSE(output.ok());
     EXPECT_THAT(output.error().message,
                 HasSubstr("--slurm: timeout 60 scontrol 'show' 'no such thing' 'it'\\''s': "));
+}
+
+// Goal: a warning is no node, and is not lost. Method: a scontrol that warns and answers, or warns
+// and fails. Oracle: its answer alone; the warning on standard error, or in the error.
+TEST(SlurmJob, AWarningOfScontrolIsNoPartOfItsAnswer) {
+    const test::TemporaryDirectory directory;
+    const std::string script =
+        directory.write("scontrol", "#!/bin/sh\necho warned >&2\necho n1\necho n2\nexit $1\n");
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    const std::string path = directory.path() + ":" + std::getenv("PATH");
+    const ScopedVariable places("PATH", path.c_str());
+    ::testing::internal::CaptureStderr();
+    const auto output = ask_scontrol({"0"});
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "afdd: --slurm: scontrol: warned\n");
+    ASSERT_TRUE(output.ok()) << output.error().message;
+    EXPECT_EQ(output.value(), "n1\nn2\n");
+    EXPECT_THAT(ask_scontrol({"1"}).error().message, HasSubstr("scontrol '1': warned"));
 }
 
 }  // namespace
