@@ -73,8 +73,11 @@ HeartbeatLine::Times HeartbeatLine::since_last(const client::Status& status,
     for (int i = 0; i < std::min(status.workers_size(), last_.workers_size()); ++i) {
         const client::Worker& now = status.workers(i);
         const client::Worker& before = last_.workers(i);
-        // A successor has begun to count anew.
-        if (now.role() != role || now.pid() != before.pid()) continue;
+        // A successor has begun to count anew, also in a process of the same number.
+        const bool counts_on = now.pid() == before.pid() && now.busy_us() >= before.busy_us() &&
+                               now.bubble_us() >= before.bubble_us() &&
+                               now.idle_us() >= before.idle_us();
+        if (now.role() != role || !counts_on) continue;
         const uint64_t busy_us = now.busy_us() - before.busy_us();
         const uint64_t bubble_us = now.bubble_us() - before.bubble_us();
         times.busy_us += busy_us;

@@ -71,5 +71,16 @@ TEST_F(HeartbeatLineTest, LeavesOutAWorkerThatWasReplaced) {
               "run 0 wait 0 | 1 tok/s | ffn busy 25 %, bubble 75 % | kv 0 %");
 }
 
+// The successor may have its predecessor's process number, and may be seen before its own.
+TEST_F(HeartbeatLineTest, LeavesOutAWorkerThatCountsAnew) {
+    for (int worker : {0, 1}) spend(worker, 5'000'000, 5'000'000, 5'000'000);
+    static_cast<void>(heartbeat_.next(status_, requests_, 10'000));
+    status_.mutable_workers(0)->set_busy_us(7);
+    spend(1, 1'000'000, 3'000'000, 0);
+    requests_.num_output_tokens = 10;
+    EXPECT_EQ(heartbeat_.next(status_, requests_, 10'000).value_or("nothing"),
+              "run 0 wait 0 | 1 tok/s | ffn busy 25 %, bubble 75 % | kv 0 %");
+}
+
 }  // namespace
 }  // namespace afd::daemon
