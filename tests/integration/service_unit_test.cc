@@ -71,6 +71,7 @@ TEST(Service, TheUnitFitsAfdd) {
     EXPECT_EQ(settings["ExecStart"], "/usr/bin/afdd --config /etc/afd/afd.toml");
     // Who asks the service is told to be its user, and where the socket is.
     EXPECT_EQ(settings["RuntimeDirectoryMode"], "0700");
+    EXPECT_EQ(settings["RuntimeDirectoryPreserve"], "yes") << "shared with afdd-host.service";
     EXPECT_EQ(settings["Environment"].find("XDG_RUNTIME_DIR=/run "), 0u);
     const std::string client = "sudo -u " + settings["User"] + " env XDG_RUNTIME_DIR=/run afdctl ";
     for (const char* file : {"/../deploy/afdd.service", "/../docs/operations.md"}) {
@@ -90,6 +91,7 @@ TEST(Service, TheUnitOfAHostFitsAfdd) {
     EXPECT_THAT(all, Contains(Pair("SystemCallFilter", "seccomp")));
     EXPECT_EQ(settings["Type"], "notify");
     EXPECT_EQ(settings["KillMode"], "mixed");
+    EXPECT_EQ(settings["RuntimeDirectoryPreserve"], "yes") << "shared with afdd.service";
     EXPECT_GT(std::stoi(settings["TimeoutStopSec"]), 3);
     EXPECT_EQ(settings["RestartPreventExitStatus"], final_exit_codes());
     EXPECT_GT(std::stoi(settings["WatchdogSec"]), 1);
