@@ -4,8 +4,10 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <string_view>
 #include <utility>
 
 namespace afd::daemon {
@@ -41,7 +43,13 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::start(EventLoop& loop,
     std::vector<std::string> arguments = {start.executable};
     arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
     std::vector<std::string> environment = start.environment;
-    for (char** entry = ::environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+    for (char** entry = ::environ; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        if (std::ranges::find(start.withheld, text.substr(0, text.find('='))) ==
+            start.withheld.end()) {
+            environment.emplace_back(text);
+        }
+    }
     std::vector<char*> argv = pointers_to(arguments);
     std::vector<char*> variables = pointers_to(environment);
     std::array<uv_stdio_container_t, kInheritedFd + 1> stdio{};

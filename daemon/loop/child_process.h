@@ -26,6 +26,7 @@ class ChildProcess {
         std::string executable;  // Without a '/' in it: looked for in PATH.
         std::vector<std::string> arguments;
         std::vector<std::string> environment = {};  // "KEY=value", beside that of this process.
+        std::vector<std::string> withheld = {};     // Variables of this process that it lacks.
         int inherited = -1;  // One descriptor more for the child; stays the caller's. -1: none.
     };
     // Called once, when the process is gone. It may destroy the ChildProcess.

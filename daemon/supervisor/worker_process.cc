@@ -58,9 +58,12 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(
             end.signal == SIGKILL && !self->was_killed_ && oom_watch.take(count_at_start);
         on_gone(end);
     };
-    AFD_ASSIGN(
-        process->child_,
-        ChildProcess::start(loop, {.executable = executable, .arguments = arguments}, judge));
+    // Workers have no business with the clients' key.
+    AFD_ASSIGN(process->child_,
+               ChildProcess::start(
+                   loop,
+                   {.executable = executable, .arguments = arguments, .withheld = {"AFD_API_KEY"}},
+                   judge));
     process->pid_ = process->child_->pid();
     return process;
 }

@@ -22,8 +22,8 @@ class WorkerProcess {
     // It may destroy the WorkerProcess.
     using OnGone = ChildProcess::OnGone;
 
-    // As a child of afdd. `oom_watch` outlives it, and tells why a SIGKILL came that is not of
-    // kill(). Errors: those of ChildProcess::start().
+    // As a child of afdd, without AFD_API_KEY in its environment. `oom_watch` outlives it, and
+    // tells why a SIGKILL came that is not of kill(). Errors: those of ChildProcess::start().
     static Result<std::unique_ptr<WorkerProcess>> spawn(EventLoop& loop,
                                                         const std::string& executable,
                                                         const std::vector<std::string>& arguments,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the end of a worker's process is said to be.
+// What a worker's process has of afdd's environment, and what its end is said to be.
 
 #include "daemon/supervisor/worker_process.h"
 
@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "tests/daemon/loop_helper.h"
+#include "tests/daemon/scoped_variable.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {
@@ -78,6 +79,22 @@ TEST_F(WorkerProcessTest, WhomSomebodyKillsDoesNotLackMemory) {
     EXPECT_FALSE(end.is_out_of_memory);
     count_kills(4);
     EXPECT_FALSE(end_by(kill).is_out_of_memory) << "it was not there yet";
+}
+
+// Goal: who can read the environment of a worker has no key of the clients. Method: a shell in the
+// place of a worker says with its exit code what it has. Oracle: this process's other variable.
+TEST(WorkerProcess, HasTheEnvironmentOfAfddWithoutTheApiKey) {
+    const ScopedVariable key("AFD_API_KEY", "secret");
+    const ScopedVariable other("AFD_API_KEY_OF_NOBODY", "kept");
+    constexpr const char* kScript =
+        "test -z \"${AFD_API_KEY+x}\" || exit 3; test \"$AFD_API_KEY_OF_NOBODY\" = kept || exit 4";
+    EventLoop loop;
+    std::optional<ProcessEnd> end;
+    const auto process = WorkerProcess::spawn(
+        loop, "/bin/sh", {"-c", kScript}, [&end](const ProcessEnd& seen) { end = seen; });
+    ASSERT_TRUE(process.ok()) << process.error().message;
+    ASSERT_TRUE(run_until(loop, [&end] { return end.has_value(); }));
+    EXPECT_EQ(end->status, 0);
 }
 
 }  // namespace
