@@ -34,7 +34,8 @@ void read_gptq(KeyReader& keys, ModelConfig& config) {
     config.form.group = read_group(keys, "group_size", 128);
     // With static groups columns are taken out of order but stay in their groups.
     const bool has_order = keys.flag("desc_act", false) && !keys.flag("static_groups", false);
-    config.form.is_in_order = !has_order;
+    // Columns of one group have no order to be taken out of.
+    config.form.is_in_order = !has_order || config.form.group == 0;
     config.form.is_symmetric = keys.flag("sym", true);
     const std::string format =
         keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"}, kForeignRemedy);
@@ -92,7 +93,7 @@ void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     const Json* order = weights.find("actorder");
     const bool has_order =
         order != nullptr && *order != false && *order != "static" && *order != "weight";
-    config.form.is_in_order = !has_order;
+    config.form.is_in_order = !has_order || config.form.group == 0;
     config.form.is_symmetric = weights.flag("symmetric", true);
 }
 

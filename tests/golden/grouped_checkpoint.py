@@ -137,8 +137,9 @@ VARIANTS: dict[str, dict] = {
     # As other programs quantise (foreign_np.py): zero points; a scale a row; a scale a matrix.
     "mixtral_awq": {**MIXTRAL, "num_local_experts": 6,
                     "form": {"method": "awq", "group": 32, "symmetric": False, "scales": "F16"}},
+    # In the order of their importance, which one group for each row leaves as it is.
     "qwen3_moe_gptq": {**QWEN3, "form": {"method": "gptq", "group": -1, "symmetric": True,
-                                         "scales": "BF16"}},
+                                         "order": True, "scales": "BF16"}},
     # Groups of 128 with zero points, as most files have them: three of an expert's, two of a row.
     "qwen3_moe_gptq_zero": {**QWEN3, "hidden_size": 256, "intermediate_size": 384,
                             "moe_intermediate_size": 384, "num_experts": 6,

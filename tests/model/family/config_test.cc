@@ -307,6 +307,17 @@ TEST(ModelConfig, ColumnsOutOfOrderMayStayInTheirGroups) {
     EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g32");
 }
 
+// One group for each row has all columns, whatever their order.
+TEST(ModelConfig, ColumnsOfOneGroupStayInIt) {
+    json config = packed_config();
+    json& quantisation = config["quantization_config"];
+    json& weights = quantisation["config_groups"]["group_0"]["weights"];
+    weights.update({{"strategy", "channel"}, {"group_size", nullptr}, {"actorder", "group"}});
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g64");
+    quantisation = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", -1}, {"desc_act", true}};
+    EXPECT_EQ(describe(parsed(config).quantisation), "experts int4-g64");
+}
+
 // The types of scales are those of torch_dtype until the tensors are there.
 TEST(ModelConfig, Int4WithZeroPointsStaysInt4) {
     json config = packed_config();
