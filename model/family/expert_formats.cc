@@ -78,12 +78,22 @@ class QuantisedModules {
         }
         Json all = Json::array();
         const Json dynamic = object.value("dynamic", Json::object());
-        if (!is_of(object, "gptq") || !dynamic.is_object()) return ModuleFilter(all);
-        // Regular expressions behind "-:".
-        for (const auto& [pattern, settings] : dynamic.items()) {
-            if (pattern.starts_with("-:")) all.push_back("re:" + pattern.substr(2));
+        if (dynamic.is_object()) {
+            // Regular expressions behind "-:".
+            for (const auto& [pattern, settings] : dynamic.items()) {
+                if (pattern.starts_with("-:")) all.push_back("re:" + pattern.substr(2));
+            }
         }
+        if (is_of(object, "awq")) add_parts(object.value("modules_to_not_convert", Json()), all);
         return ModuleFilter(all);
+    }
+
+    // Names that have one of these anywhere, as AWQ's own programs read its list.
+    static void add_parts(const Json& parts, Json& all) {
+        if (!parts.is_array()) return;
+        for (const Json& part : parts) {
+            if (part.is_string()) all.push_back("re:.*\\Q" + part.get<std::string>() + "\\E");
+        }
     }
 
     std::optional<ModuleFilter> targets_;

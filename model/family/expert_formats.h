@@ -12,8 +12,9 @@
 namespace afd::model {
 
 // What quantization_config says itself: `ignore` and `targets` of compressed-tensors, exceptions in
-// GPTQ's `dynamic`. All there is to go by before the weights are there. `is_part`: of a larger
-// model, whose lists may have the names of kWrappedNames. REQUIRES: the family has read `config`.
+// `dynamic` of GPTQ and AWQ, `modules_to_not_convert` of AWQ. All there is to go by before the
+// weights are there. `is_part`: of a larger model, whose lists may have the names of kWrappedNames.
+// REQUIRES: the family has read `config`.
 void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& config);
 
 // What the tensors say, whatever was foretold. Routed experts stay in int4 if each of their

@@ -28,6 +28,18 @@ void require(KeyReader& keys, const char* key, const Json& served, bool may_be_a
     refuse_foreign(keys, key, served.dump());
 }
 
+// "-:" takes modules out, which their tensors say as well; others would have other bits. GPTQModel
+// writes it into files of both methods.
+void refuse_other_bits(KeyReader& keys) {
+    const Json* dynamic = keys.find("dynamic");
+    if (dynamic == nullptr || dynamic->empty()) return;
+    bool has_others = !dynamic->is_object();
+    for (const auto& [pattern, settings] : dynamic->items()) {
+        has_others = has_others || !pattern.starts_with("-:");
+    }
+    if (has_others) refuse_foreign(keys, "dynamic", "none, or exceptions that begin with -:");
+}
+
 void read_gptq(KeyReader& keys, ModelConfig& config) {
     require(keys, "bits", 4, false);
     config.form.kind = ForeignKind::kGptq;
@@ -40,14 +52,7 @@ void read_gptq(KeyReader& keys, ModelConfig& config) {
     const std::string format =
         keys.choice("checkpoint_format", "gptq", {"gptq", "gptq_v2"}, kForeignRemedy);
     config.form.has_zeros_less_one = format == "gptq";
-    // "-:" takes modules out, which their tensors say as well; others would have other bits.
-    const Json* dynamic = keys.find("dynamic");
-    if (dynamic == nullptr || dynamic->empty()) return;
-    bool has_others = !dynamic->is_object();
-    for (const auto& [pattern, settings] : dynamic->items()) {
-        has_others = has_others || !pattern.starts_with("-:");
-    }
-    if (has_others) refuse_foreign(keys, "dynamic", "none, or exceptions that begin with -:");
+    refuse_other_bits(keys);
 }
 
 void read_awq(KeyReader& keys, ModelConfig& config) {
@@ -59,6 +64,7 @@ void read_awq(KeyReader& keys, ModelConfig& config) {
     // Without zero points the tensors hold 0 for them, or the middle: they say which.
     keys.flag("zero_point", true);
     keys.choice("version", "gemm", {"gemm", "GEMM"}, kForeignRemedy);
+    refuse_other_bits(keys);
 }
 
 // What all groups of a compressed-tensors file say of their weights, or null.

@@ -60,6 +60,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "config.json: quantization_config: dynamic is {\"+:.*gate.*\":8}; supported: none, "
                 "or exceptions that begin with -:; for another one run afd-quantize on the "
                 "original model or convert this one to bf16"},
+        Refusal{
+            "/quantization_config",
+            {{"quant_method", "awq"}, {"bits", 4}, {"dynamic", {{"+:.*down_proj", {{"bits", 8}}}}}},
+            Code::kUnimplemented,
+            "config.json: quantization_config: dynamic is {\"+:.*down_proj\":{\"bits\":8}}; "
+            "supported: none, or exceptions that begin with -:; for another one run "
+            "afd-quantize on the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}},
                 Code::kUnimplemented,

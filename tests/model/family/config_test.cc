@@ -379,6 +379,30 @@ TEST(ModelConfig, ForetellsWhichExpertsStayInt4) {
     EXPECT_EQ(formats(), "experts int4-g32, shared and dense bf16");
 }
 
+// By GPTQModel's list, or by AWQ's own, whose entries may be anywhere in a name.
+TEST(ModelConfig, ForetellsWhichExpertsOfAwqStayInt4) {
+    json config = v3_config();
+    json& quantisation = config["quantization_config"];
+    quantisation = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}};
+    const auto formats = [&] { return describe(parsed(config).quantisation); };
+    constexpr const char* kRoutedAlone = "experts int4-g32-zero, shared and dense bf16";
+    EXPECT_EQ(formats(), "experts int4-g32-zero");
+    quantisation["dynamic"] = {{"-:.*shared_experts.*", json::object()}};
+    EXPECT_EQ(formats(), kRoutedAlone);
+    quantisation.erase("dynamic");
+    const auto ignored = [&](const json& list) {
+        quantisation["modules_to_not_convert"] = list;
+        return formats();
+    };
+    EXPECT_EQ(ignored(json::array({"shared_experts"})), kRoutedAlone);
+    EXPECT_EQ(ignored(json::array({"layers.0."})), kRoutedAlone);
+    EXPECT_EQ(ignored(json::array({"experts.7.up_proj"})), "bf16");
+    for (const json& list : {json({"lm_head", "mlp.gate.", "share..experts", 7}), json("mlp")}) {
+        EXPECT_EQ(ignored(list), "experts int4-g32-zero") << list;
+    }
+    EXPECT_EQ(ignored(nullptr), "experts int4-g32-zero");
+}
+
 // Lists of a wrapped release have the names that its files have.
 TEST(ModelConfig, ForetellsWhichExpertsOfATextModelStayInt4) {
     json config = wrapped(packed_config());
