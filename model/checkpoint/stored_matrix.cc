@@ -8,6 +8,7 @@
 #include "model/foreign/foreign_floats.h"
 #include "model/foreign/foreign_int4.h"
 #include "model/foreign/fused_experts.h"
+#include "model/safetensors/float_types.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -104,6 +105,10 @@ Result<> read_mxfp4(const TensorStore& tensors, const std::string& name, StoredM
 Result<> read_fp8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
     const TensorInfo* stored = tensors.find(name);
     if (stored != nullptr && stored->dtype != StorageType::kF8E4M3) {
+        if (std::ranges::find(kFloatTypes, stored->dtype) == kFloatTypes.end()) {
+            return unimplemented("tensor {} is {} where config.json says fp8; supported: F8_E4M3{}",
+                                 with(name, storage_type_name(stored->dtype), kForeignRemedy));
+        }
         // One format for all experts is what packed weights are made for.
         return unimplemented(
             "tensor {} is {} where config.json says fp8; experts that are not all in fp8 are not "

@@ -136,7 +136,7 @@ bool has_own_format(const Json& config) {
         const auto at = object.find(key);
         return at != object.end() && !at->is_null();
     };
-    for (const char* key : {"quantization_config", "compression_config"}) {
+    for (const char* key : {"quantization_config", "compression_config", "quantize"}) {
         if (has(config.at(kTextConfig), key)) return true;
         if (has(config, key)) return false;
     }

@@ -43,11 +43,13 @@ void read_dimensions(KeyReader& keys, ModelConfig& config) {
 void read_quantisation(KeyReader& keys, ModelConfig& config) {
     const Json* object = keys.find("quantization_config");
     if (object == nullptr) {
-        // As older releases of compressed-tensors called it. Unseen, the weights would be looked
-        // for in bf16.
-        return keys.refuse_if_given(
+        // As older releases of compressed-tensors called it, and what others say instead. Unseen,
+        // the weights would be looked for in bf16.
+        keys.refuse_if_given(
             "compression_config",
             "the same object as quantization_config: rename the key in config.json");
+        if (keys.find("quantize") != nullptr) refuse_foreign(keys, "quantize", "none");
+        return;
     }
     const auto text = [object](const char* key) -> std::string {
         const auto at = object->is_object() ? object->find(key) : object->end();

@@ -7,7 +7,9 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "model/attention/attention_config.h"
@@ -16,6 +18,7 @@
 #include "model/family/config_file.h"
 #include "model/family/expert_formats.h"
 #include "model/family/mixture_keys.h"
+#include "model/foreign/foreign_form.h"
 #include "model/json/json_document.h"
 #include "proto/failure.h"
 
@@ -128,10 +131,25 @@ Result<std::string> read_config_text(const std::string& directory) {
         with(directory));
 }
 
+// Two programs (docs/weights.md) say beside config.json how they have quantised a model. It may
+// then say nothing, or what was true of the model before.
+Result<> refuse_other_descriptions(const std::string& directory) {
+    for (const char* name : {"hf_quant_config.json", "quant_model_description.json"}) {
+        std::error_code ignored;
+        if (!std::filesystem::exists(directory + "/" + name, ignored)) continue;
+        return unimplemented(
+            "{}/{}: says how another program has quantised this model, which is not read; "
+            "supported: what quantization_config of config.json says, without this file{}",
+            with(directory, name, kForeignRemedy));
+    }
+    return {};
+}
+
 Result<ModelConfig> read_model_config(const std::string& text,
                                       const std::string& directory,
                                       ops::KvDtype kv) {
     AFD_ASSIGN(ModelConfig config, parse_model_config(text, directory + "/config.json"));
+    AFD_TRY(refuse_other_descriptions(directory));
     if (std::ranges::find(config.attention->kv_dtypes(), kv) ==
         config.attention->kv_dtypes().end()) {
         std::string known;

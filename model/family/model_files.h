@@ -22,8 +22,9 @@ inline constexpr const char* kKvScalesFile = "kv_scales.safetensors";
 class ModelFiles {
   public:
     // Errors: kNotFound (the directory, config.json or the weights; says what was found instead),
-    // and those of the parsers; kUnimplemented for a way to keep keys and values that the model's
-    // kind of attention lacks; kNotFound where it needs kKvScalesFile. `kv` becomes
+    // and those of the parsers; kUnimplemented for a file in which another program says how it has
+    // quantised the model, and for a way to keep keys and values that the model's kind of attention
+    // lacks; kNotFound where it needs kKvScalesFile. `kv` becomes
     // config().quantisation.kv; of identity() it is no part, but that file is, where it is used.
     static Result<ModelFiles> open(const std::string& directory,
                                    ops::KvDtype kv = ops::KvDtype::kBf16);

@@ -25,6 +25,7 @@ Json text_model_of(const Json& config) {
     // What files say of the whole model, in most of them here and not there.
     constexpr std::array kOfAll = {"quantization_config",
                                    "compression_config",
+                                   "quantize",
                                    "dtype",
                                    "torch_dtype",
                                    "tie_word_embeddings",

@@ -84,6 +84,11 @@ INSTANTIATE_TEST_SUITE_P(
                 Code::kUnimplemented,
                 "config.json: compression_config is {\"quant_method\":\"compressed-tensors\"}; "
                 "supported: the same object as quantization_config: rename the key in config.json"},
+        Refusal{"/quantize",
+                "w8a8_dynamic",
+                Code::kUnimplemented,
+                "config.json: quantize is \"w8a8_dynamic\"; supported: none; for another one run "
+                "afd-quantize on the original model or convert this one to bf16"},
         Refusal{
             "/quantization_config",
             {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}},

@@ -146,6 +146,9 @@ TEST(ModelConfig, SaysInWhichObjectAKeyIsWrong) {
     EXPECT_THAT(refusal(config).message,
                 StartsWith("config.json: text_config: compression_config is "));
     config = wrapped(v3_config());
+    config["quantize"] = "w8a8";
+    EXPECT_THAT(refusal(config).message, StartsWith("config.json: quantize is "));
+    config = wrapped(v3_config());
     config["text_config"].erase("architectures");
     config["text_config"]["model_type"] = "other_text";
     EXPECT_THAT(refusal(config).message,

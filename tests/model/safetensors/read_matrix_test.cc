@@ -120,6 +120,10 @@ TEST_F(ReadMatrix, Fp8SaysWhatToDoWithAnotherType) {
     EXPECT_EQ(error({tensor("w.weight", kBf16, {4, 6}, wide)}, format),
               "tensor w.weight is BF16 where config.json says fp8; experts that are not all in fp8 "
               "are not served as they are: give them one format with afd-quantize --experts int8");
+    // afd-quantize reads no more of it than afdd does.
+    EXPECT_EQ(error({tensor("w.weight", kU8, {4, 6}, values)}, format),
+              "tensor w.weight is U8 where config.json says fp8; supported: F8_E4M3; for another "
+              "one run afd-quantize on the original model or convert this one to bf16");
     EXPECT_THAT(error({}, format), HasSubstr("tensor w.weight [4, 6] is missing"));
 }
 
