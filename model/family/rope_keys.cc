@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "model/family/decoder_keys.h"
+#include "ops/attention/rope.h"
 
 namespace afd::model {
 namespace {
@@ -25,6 +26,20 @@ constexpr std::array kRopeObjects = {"rope_scaling", "rope_parameters"};
 
 constexpr const char* kOriginalLength = "original_max_position_embeddings";
 constexpr const char* kRotaryFactor = "partial_rotary_factor";
+constexpr const char* kAttentionFactor = "attention_factor";
+
+// Other programs multiply cos and sin by it where it is given; here it can only repeat what the
+// other keys make of it (ops/attention/rope.h).
+void check_attention_factor(KeyReader& keys, const ops::YarnScaling& yarn) {
+    if (keys.find(kAttentionFactor) == nullptr) return;
+    const double own = ops::yarn_mscale(yarn.factor, yarn.mscale) /
+                       ops::yarn_mscale(yarn.factor, yarn.mscale_all_dim);
+    constexpr double kRounding = 1e-4;  // Of the decimal digits in a file.
+    if (std::abs(keys.positive(kAttentionFactor, {}) - own) <= kRounding) return;
+    keys.refuse(Code::kUnimplemented,
+                kAttentionFactor,
+                fmt::format("none, or {:.6g} (mscale is used)", own));
+}
 
 ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     ops::YarnScaling yarn;
@@ -43,7 +58,7 @@ ops::YarnScaling read_yarn(KeyReader& keys, const ModelConfig& config) {
     }
     yarn.original_max_positions =
         keys.count(kOriginalLength, 1, kContextMax, config.context_length);
-    keys.refuse_if_given("attention_factor", "none (mscale is used)");
+    check_attention_factor(keys, yarn);
     yarn.truncate = keys.flag("truncate", true);
     return yarn;
 }
@@ -103,7 +118,7 @@ constexpr std::array<std::string_view, 8> kYarnKeys = {"factor",
                                                        "mscale",
                                                        "mscale_all_dim",
                                                        kOriginalLength,
-                                                       "attention_factor",
+                                                       kAttentionFactor,
                                                        "truncate"};
 constexpr std::array<std::string_view, 5> kLongRopeKeys = {
     kOriginalLength, "short_factor", "long_factor", "short_mscale", "long_mscale"};

@@ -206,8 +206,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"/rope_scaling/attention_factor",
                 1.5,
                 Code::kUnimplemented,
-                "config.json: rope_scaling: attention_factor is 1.5; supported: none (mscale is "
-                "used)"},
+                "config.json: rope_scaling: attention_factor is 1.5; supported: none, or 1 "
+                "(mscale is used)"},
         Refusal{"/rope_scaling/truncate",
                 1,
                 Code::kInvalidArgument,

@@ -141,6 +141,31 @@ TEST(RopeKeys, YarnMakesTheContextAsLongAsItSays) {
     EXPECT_EQ(accepted(config).yarn.value().original_max_positions, 40960);
 }
 
+// A file that says the factor of cos and sin itself, as the formula has it or not.
+TEST(RopeKeys, AnAttentionFactorMaySayWhatMscaleSays) {
+    json config = released("qwen3_30b_a3b");
+    config["rope_scaling"] = yarn();
+    const auto said = [&](const json& factor) {
+        config["rope_scaling"]["attention_factor"] = factor;
+        return refused(config, json::object());
+    };
+    EXPECT_EQ(said(1.1386294361119891), "accepted") << "0.1 ln 4 + 1";
+    EXPECT_EQ(said(1.1386), "accepted");
+    EXPECT_EQ(said(1.138),
+              "config.json: rope_scaling: attention_factor is 1.138; supported: none, or 1.13863 "
+              "(mscale is used)");
+    EXPECT_EQ(said(1.0),
+              "config.json: rope_scaling: attention_factor is 1.0; supported: none, or 1.13863 "
+              "(mscale is used)");
+    EXPECT_EQ(said(-1.13863),
+              "config.json: rope_scaling: attention_factor is -1.13863; supported: a finite number "
+              "above 0");
+    config = released("deepseek_v3");
+    EXPECT_EQ(said(1.0), "accepted") << "mscale and mscale_all_dim are equal";
+    config["rope_scaling"]["mscale_all_dim"] = 0.5;
+    EXPECT_EQ(said(1.155720), "accepted") << "(0.1 ln 40 + 1) / (0.05 ln 40 + 1)";
+}
+
 // Of these the published length is the product.
 TEST(RopeKeys, ReleasesWithYarnKeepTheirContext) {
     for (const char* name : {"deepseek_v2",
