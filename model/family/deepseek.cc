@@ -140,8 +140,10 @@ void read_deepseek_experts(KeyReader& keys, ModelConfig& config, const DeepseekD
     config.intermediate = keys.count("intermediate_size", 1, kDimensionMax, {});
     config.moe_intermediate = keys.count("moe_intermediate_size", 1, kDimensionMax, {});
     config.num_experts = keys.count("n_routed_experts", 1, kExpertsMax, {});
+    // In DeepSeek's own code null means that there are none.
+    const uint32_t usual_shared = keys.is_null("n_shared_experts") ? 0 : usual.num_shared;
     config.shared_intermediate =
-        keys.count("n_shared_experts", 0, 64, usual.num_shared) * config.moe_intermediate;
+        keys.count("n_shared_experts", 0, 64, usual_shared) * config.moe_intermediate;
     config.top_k = keys.count("num_experts_per_tok", 1, kTopKMax, {});
     config.dense_layers = read_deepseek_dense_layers(keys, config.num_layers, usual.num_dense);
     config.num_hash_layers = keys.count("num_hash_layers", 0, config.num_layers, 0);

@@ -120,8 +120,8 @@ void settle_mixture_names(const TensorStore& tensors, ModelConfig& config) {
     const std::string usual = TensorNames().router + ".weight";
     // Families of this kind have experts in every layer.
     if (!names.router.starts_with(kBlockSparseMoe) ||
-        tensors.find(layer_tensor(0, names.router + ".weight")) != nullptr ||
-        tensors.find(layer_tensor(0, usual)) == nullptr) {
+        tensors.holds(layer_tensor(0, names.router + ".weight")) ||
+        !tensors.holds(layer_tensor(0, usual))) {
         return;
     }
     for (std::string* name : {&names.router, &names.experts, &names.router_bias}) {

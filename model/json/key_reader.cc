@@ -33,6 +33,11 @@ const Json* KeyReader::find(const std::string& key) const {
     return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
+bool KeyReader::is_null(const std::string& key) const {
+    const auto at = object_.find(key);
+    return at != object_.end() && at->is_null();
+}
+
 uint32_t KeyReader::count(const char* key,
                           uint32_t low,
                           uint32_t high,

@@ -33,6 +33,9 @@ class KeyReader {
     // Null for a key that is absent or null.
     const nlohmann::json* find(const std::string& key) const;
 
+    // Whether the key is there and is null: in some files that is no default but says "none".
+    bool is_null(const std::string& key) const;
+
     // An integer in [low, high]. After a problem: low.
     uint32_t count(const char* key, uint32_t low, uint32_t high, std::optional<uint32_t> fallback);
 

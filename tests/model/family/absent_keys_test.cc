@@ -56,6 +56,17 @@ TEST(AbsentKeys, MeanWhatTheyDoInTransformers) {
     EXPECT_EQ(traits_of(without("gpt_oss_20b", {"head_dim"})).shape.head_dim, 64u);
 }
 
+// In DeepSeek's own code a null is no shared expert; where the key is absent it has a default.
+TEST(AbsentKeys, NullSharedExpertsAreNone) {
+    for (const char* name : {"deepseek_v2", "deepseek_v3", "kimi_k2", "glm_4_7_flash"}) {
+        json file = released(name);
+        file["n_shared_experts"] = nullptr;
+        EXPECT_EQ(accepted(file).num_shared_slots(), 0u) << name;
+        file.erase("n_shared_experts");
+        EXPECT_EQ(accepted(file).num_shared_slots(), 1u) << name;
+    }
+}
+
 // Programs differ in what these mean together, or alone.
 TEST(DisputedKeys, AreRefused) {
     EXPECT_EQ(refused(released("deepseek_v2"), {{"norm_topk_prob", true}}),

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a directory says beside config.json: files of other programs.
+// What a directory says beside config.json: files of other programs, and by which names its tensors
+// call the experts. Tensors have one element each, since nothing but their names is looked at.
 
 #include "model/family/model_files.h"
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include "model/family/mixture_keys.h"
+#include "model/safetensors/safetensors_writer.h"
+#include "tests/model/family/released_config.h"
 #include "tests/model/family/v3_config.h"
 #include "tests/temporary_directory.h"
 
@@ -43,6 +49,25 @@ TEST(ModelFiles, AreRefusedWithTheQuantisationOfAnotherFile) {
             std::filesystem::remove(path);
         }
     }
+}
+
+// The router of layer 0 says which names a checkpoint has, also where GPTQ has quantised it.
+TEST(ModelFiles, HaveTheNamesOfAQuantisedRouter) {
+    const std::vector<std::byte> zero(4);
+    const auto router_of = [&](const std::string& tensor) {
+        ModelConfig config = accepted(released("mixtral_8x7b"));
+        config.form.kind = ForeignKind::kGptq;
+        const test::TemporaryDirectory directory;
+        const std::vector<TensorToWrite> all = {{tensor, StorageType::kI32, {1, 1}, zero}};
+        EXPECT_TRUE(write_safetensors(directory.path("model.safetensors"), all).ok());
+        TensorStore tensors = TensorStore::open(directory.path()).value();
+        tensors.set_form(config.form);
+        settle_mixture_names(tensors, config);
+        return config.names.router;
+    };
+    EXPECT_EQ(router_of("model.layers.0.mlp.gate.weight"), "mlp.gate");
+    EXPECT_EQ(router_of("model.layers.0.mlp.gate.qweight"), "mlp.gate");
+    EXPECT_EQ(router_of("model.layers.0.block_sparse_moe.gate.qweight"), "block_sparse_moe.gate");
 }
 
 }  // namespace
