@@ -103,9 +103,10 @@ const char* afd_ops_class(size_t index);
 
 /* Step one. `attributes`: a JSON object, or NULL for none. `options`: NULL for all zero. Tensors
  * and the memory that they point to outlive the call; what the record calls in place is among them
- * and is written by the run. Windows of several workers are one tensor [workers, bytes], or one
- * tensor [bytes] a worker under the same name. Returns a code; `*call` is set with AFD_OPS_OK only.
- * `error`: may be NULL. */
+ * and is written by the run; it must share memory with no other tensor, except that contexts and
+ * segments may lie in one another. Windows of several workers are one tensor [workers, bytes], or
+ * one tensor [bytes] a worker under the same name; no two share memory. Returns a code; `*call` is
+ * set with AFD_OPS_OK only. `error`: may be NULL. */
 int afd_ops_query(const char* name,
                   const char* attributes,
                   const afd_ops_tensor* tensors,
@@ -126,9 +127,9 @@ size_t afd_ops_num_outputs(const afd_ops_call* call);
 afd_ops_tensor afd_ops_output(const afd_ops_call* call, size_t index);
 
 /* Step two. `outputs`: memory of each output, in their order, aligned for its elements. What an
- * operator leaves untouched keeps its bytes. An output that shares memory with an input, a tensor
- * in place or another output is AFD_OPS_INVALID_ARGUMENT. On an error nothing has been written,
- * unless a reference found no memory. */
+ * operator leaves untouched keeps its bytes. An output that is not aligned, or shares memory with
+ * an input, a tensor in place or another output, is AFD_OPS_INVALID_ARGUMENT. On an error nothing
+ * has been written, unless a reference found no memory. */
 int afd_ops_run(afd_ops_call* call,
                 void* const* outputs,
                 void* workspace,

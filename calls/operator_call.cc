@@ -75,6 +75,20 @@ size_t alignment_of(const TensorSpec& tensor, DType dtype) {
     }
 }
 
+// REQUIRES: not without elements.
+Result<> check_alignment(const OperatorSpec& spec,
+                         const TensorSpec& known,
+                         const TensorView& view) {
+    const size_t alignment = alignment_of(known, view.dtype);
+    if (reinterpret_cast<uintptr_t>(view.data) % alignment == 0) return {};
+    return refuse_call(spec,
+                       fmt::format("{} begins at an address that is no multiple of {}; {}",
+                                   known.name,
+                                   alignment,
+                                   is_read(known.role) ? "copy it to aligned memory first"
+                                                       : "give it aligned memory"));
+}
+
 // What no operator looks at: memory that a pointer of what is in it must not be read from, and
 // bytes that are no bool.
 Result<> check_memory_of(const OperatorSpec& spec,
@@ -94,15 +108,7 @@ Result<> check_memory_of(const OperatorSpec& spec,
                 "{} has shape {}; no memory is as large", tensor.name, ops::shape_text(view)));
     }
     if (view.num_elements() == 0) return {};
-    const size_t alignment = alignment_of(known, view.dtype);
-    if (reinterpret_cast<uintptr_t>(view.data) % alignment != 0) {
-        return refuse_call(
-            spec,
-            fmt::format("{} begins at an address that is no multiple of {}; copy it to "
-                        "aligned memory first",
-                        tensor.name,
-                        alignment));
-    }
+    AFD_TRY(check_alignment(spec, known, view));
     if (view.dtype != DType::kBool || !view.is_contiguous()) return {};
     const auto* bytes = static_cast<const uint8_t*>(view.data);
     const auto* end = bytes + view.num_elements();
@@ -134,6 +140,46 @@ bool share_memory(const TensorView& a, const TensorView& b) {
     return !is_any_empty && begin_of(a) < end_of(b) && begin_of(b) < end_of(a);
 }
 
+Error refuse_shared(const OperatorSpec& spec, std::string_view name, std::string_view other) {
+    return refuse_call(
+        spec, fmt::format("{} shares memory with {}; give it memory of its own", name, other));
+}
+
+// Whether an operator goes to places in it by offsets that the caller knows: such memory may lie
+// in one segment, and a context at the start of its control segment.
+bool is_segment(const TensorSpec& tensor) {
+    switch (tensor.member.type) {
+        case MemberType::kContext:
+        case MemberType::kBytes:
+        case MemberType::kConstBytes:
+        case MemberType::kWindows:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// In memory that two workers have, each would write over the other's rows.
+Result<> check_windows_separate(const OperatorSpec& spec,
+                                std::string_view name,
+                                std::span<const std::span<std::byte>> windows) {
+    const auto begin_of = [&](size_t i) { return reinterpret_cast<uintptr_t>(windows[i].data()); };
+    std::vector<size_t> order;
+    for (size_t i = 0; i < windows.size(); ++i) {
+        if (!windows[i].empty()) order.push_back(i);
+    }
+    std::ranges::sort(order, {}, [&](size_t i) { return std::pair(begin_of(i), i); });
+    for (size_t i = 1; i < order.size(); ++i) {
+        const size_t before = order[i - 1];
+        const size_t behind = order[i];
+        if (begin_of(before) + windows[before].size() <= begin_of(behind)) continue;
+        return refuse_shared(spec,
+                             fmt::format("{}[{}]", name, std::max(before, behind)),
+                             fmt::format("{}[{}]", name, std::min(before, behind)));
+    }
+    return {};
+}
+
 // A window of each worker, as its rows: of a tensor [workers, bytes], or of one that is one.
 TensorView rows_of(const TensorView& view) {
     if (view.rank != 1) return view;
@@ -161,6 +207,7 @@ Result<std::unique_ptr<OperatorCall>> OperatorCall::make(const RegisteredOperato
     if (options.is_reference && call->reference_ == nullptr) {
         return refuse_call(*entry.spec, "there is one implementation; leave the reference out");
     }
+    AFD_TRY(call->check_in_place_separate());
     AFD_TRY(call->check_outputs_given());
     AFD_TRY(call->check_memory());
     return call;
@@ -283,7 +330,7 @@ Result<> OperatorCall::fill_windows(const TensorSpec& spec, void* request) {
         }
     }
     member<std::span<const std::span<std::byte>>>(spec.member, request) = windows;
-    return {};
+    return is_in_place(spec.role) ? check_windows_separate(*spec_, spec.name, windows) : Result<>();
 }
 
 void OperatorCall::returns(std::string_view name, TensorView& view) {
@@ -389,12 +436,23 @@ std::string OperatorCall::largest_source() const {
 }
 
 // Operators read while they write, in an order of their own.
-Result<> OperatorCall::check_separate(std::span<void* const> memory) const {
+Result<> OperatorCall::check_in_place_separate() const {
+    for (const NamedTensor& written : in_place_) {
+        const bool is_written_segment = is_segment(*spec_->find_tensor(written.name));
+        for (const NamedTensor& other : tensors_) {
+            // The same literal: itself, or another window of its list.
+            if (other.name.data() == written.name.data()) continue;
+            if (!share_memory(written.view, other.view)) continue;
+            if (is_written_segment && is_segment(*spec_->find_tensor(other.name))) continue;
+            return refuse_shared(*spec_, written.name, other.name);
+        }
+    }
+    return {};
+}
+
+Result<> OperatorCall::check_memory_of_outputs(std::span<void* const> memory) const {
     const auto refuse = [&](size_t output, std::string_view other) {
-        return refuse_call(*spec_,
-                           fmt::format("{} shares memory with {}; give it memory of its own",
-                                       outputs_[output].name,
-                                       other));
+        return refuse_shared(*spec_, outputs_[output].name, other);
     };
     const auto output_at = [&](size_t i) {
         TensorView view = outputs_[i].view;
@@ -402,6 +460,8 @@ Result<> OperatorCall::check_separate(std::span<void* const> memory) const {
         return view;
     };
     for (size_t i = 0; i < outputs_.size(); ++i) {
+        if (outputs_[i].view.num_elements() == 0) continue;
+        AFD_TRY(check_alignment(*spec_, *spec_->find_tensor(outputs_[i].name), output_at(i)));
         for (const NamedTensor& tensor : tensors_) {
             if (share_memory(output_at(i), tensor.view)) return refuse(i, tensor.name);
         }
@@ -415,7 +475,7 @@ Result<> OperatorCall::check_separate(std::span<void* const> memory) const {
 Result<> OperatorCall::run(std::span<void* const> memory, std::span<std::byte> workspace) {
     AFD_ASSERT(memory.size() == outputs_.size(), "memory of %zu outputs", memory.size());
     AFD_ASSERT(workspace.size() >= workspace_bytes_, "workspace of %zu bytes", workspace.size());
-    AFD_TRY(check_separate(memory));
+    AFD_TRY(check_memory_of_outputs(memory));
     for (size_t i = 0; i < memory.size(); ++i) targets_[i]->data = memory[i];
     return options_.is_reference ? reference_() : fast_(workspace);
 }

@@ -80,9 +80,10 @@ class OperatorCall {
     using Reference = std::function<Result<>()>;
 
     // `attributes`: a JSON object. Errors: kInvalidArgument, naming what is unknown and what there
-    // is, what is missing, or what the operator refuses; kResourceExhausted above memory_max,
-    // beginning with the parameter that most of the memory is for. REQUIRES: options.parallel is
-    // set; numeric_class is supported.
+    // is, what is missing, what the operator refuses, or a tensor in place that shares memory with
+    // another tensor or window (contexts and segments may lie in one another); kResourceExhausted
+    // above memory_max, beginning with the parameter that most of the memory is for. REQUIRES:
+    // options.parallel is set; numeric_class is supported.
     static Result<std::unique_ptr<OperatorCall>> make(const RegisteredOperator& entry,
                                                       std::vector<NamedTensor> tensors,
                                                       const nlohmann::json& attributes,
@@ -99,8 +100,9 @@ class OperatorCall {
     uint64_t tensor_bytes() const;
 
     // `memory`: of each output, in their order, aligned for its elements; rows that an operator
-    // leaves untouched stay as they are. Errors: kInvalidArgument where an output shares memory
-    // with an input, a tensor in place or another output; the operator's. Then nothing was written.
+    // leaves untouched stay as they are. Errors: kInvalidArgument where an output is not aligned or
+    // shares memory with an input, a tensor in place or another output; the operator's. Then
+    // nothing was written.
     // REQUIRES: workspace is aligned to 64 bytes and as large as workspace_bytes() says.
     Result<> run(std::span<void* const> memory, std::span<std::byte> workspace);
 
@@ -165,7 +167,9 @@ class OperatorCall {
     // Whether memory for it is still to be had.
     bool is_wanted(const NamedTensor& output) const;
     Result<> check_memory() const;
-    Result<> check_separate(std::span<void* const> memory) const;
+    // REQUIRES: the operator has judged the tensors.
+    Result<> check_in_place_separate() const;
+    Result<> check_memory_of_outputs(std::span<void* const> memory) const;
     std::string largest_source() const;
 
     const ops::OperatorSpec* spec_ = nullptr;

@@ -143,6 +143,82 @@ def test_an_output_does_not_share_memory_with_what_is_in_place():
     assert afd.attention_worker_scheduler(context, window).taken == [-1]
 
 
+# Goal: what is written is neither read nor written as something else. Method: one window for two
+# workers, the second given by its last bytes too; rows sent to where they are read. Oracle: the
+# message, and memory as it was; windows side by side in one array are taken.
+def test_what_is_in_place_shares_memory_with_nothing_else():
+    context = afd.ScheduleContext.create(
+        session_num=1, micro_batch_num=1, micro_batch_size=2, selected_expert_num=1, expert_num=2,
+        attn_to_ffn_token_size=512, ffn_to_attn_token_size=512)
+    size = context.ffn_window_bytes
+    memory = np.full(2 * size, 7, np.uint8)
+    table = np.array([[[[0, 0]], [[1, 0]]]], np.int32)
+
+    def send(*windows):
+        return afd.attention_to_ffn(context, list(windows), afd.bf16(np.ones((2, 4), np.float32)),
+                                    np.array([[0], [1]], np.int32), table, session_id=0,
+                                    micro_batch_id=0, layer_id=0)
+
+    for second in (memory[:size], memory[size - 4:2 * size - 4]):
+        for windows in ((memory[:size], second), (second, memory[:size])):
+            with pytest.raises(afd.InvalidArgument, match=r"ffn_windows\[1\] shares memory with "
+                                                          r"ffn_windows\[0\]; give it memory of "
+                                                          "its own") as refused:
+                send(*windows)
+            assert refused.value.parameter == "ffn_windows"
+    assert (memory == 7).all()
+    assert send(memory[:size], memory[size:]).slot_ranks.tolist() == [[0], [1]]
+
+    y = np.arange(8, dtype=np.float32).reshape(2, 4)
+    ids, sizes = np.array([[1], [0]], np.int32), {"num_ranks": 2, "num_local_experts": 1}
+    laid = afd.two_phase_layout(ids, table, **sizes)
+    base = afd.two_phase_offsets(laid.send_counts[None], one_buffer=True).base[0]
+
+    def pay(recv_x, **changed):
+        return afd.two_phase_payload(y, ids, table, sorted_indices=laid.sorted_indices,
+                                     send_counts=laid.send_counts, recv_x=recv_x,
+                                     **{"base": base, **sizes, **changed})
+
+    for name, other, changed in (("recv_x", "x", {"recv_x": y}),
+                                 ("done", "base", {"recv_x": np.zeros_like(y), "done": base})):
+        with pytest.raises(afd.InvalidArgument, match=f"{name} shares memory with {other}; give it "
+                                                      "memory of its own") as refused:
+            pay(**changed)
+        assert refused.value.parameter == name
+    np.testing.assert_array_equal(y.ravel(), np.arange(8))
+    sent = np.zeros_like(y)
+    pay(sent)
+    np.testing.assert_array_equal(sent, y[::-1])
+
+
+def test_a_context_may_lie_in_its_control_segment():
+    context = afd.ScheduleContext.create(
+        session_num=1, micro_batch_num=1, micro_batch_size=1, selected_expert_num=1, expert_num=1,
+        attn_to_ffn_token_size=512, ffn_to_attn_token_size=512)
+    segment = np.zeros(1024 + context.ffn_control_bytes, np.uint8)
+    segment[:1024] = np.asarray(context).view(np.uint8)
+    inside = afd.ScheduleContext(segment)
+    window = np.zeros(context.ffn_window_bytes, np.uint8)
+    context.ffn_descriptors(window)[0, 0, 0] = 5
+    for name in ("layer_ids_buf", "session_ids_buf", "micro_batch_ids_buf", "expert_ids_buf"):
+        setattr(inside.ffn, name, getattr(context.ffn, name) + 1024)
+    afd.ffn_worker_scheduler(inside, window, segment)
+    assert inside.ffn.out_num == 1
+
+
+# Goal: memory that a kernel may not write to as such is refused for outputs as for inputs. Oracle:
+# the message; memory as it was.
+def test_an_output_that_is_not_aligned_is_refused():
+    x, ids = np.ones((2, 4), np.float32), np.array([[1], [0]], np.int32)
+    memory = np.zeros(33, np.uint8)
+    with pytest.raises(afd.InvalidArgument, match="expanded_x begins at an address that is no "
+                                                  "multiple of 4; give it aligned memory") as refused:
+        afd.moe_init_routing_v3(x, ids, expert_num=2,
+                                out={"expanded_x": memory[1:].view(np.float32).reshape(2, 4)})
+    assert refused.value.parameter == "expanded_x"
+    assert not memory.any()
+
+
 # Goal: where there is one element, nobody steps to the next; NumPy keeps the stride of what such an
 # array was cut from.
 @pytest.mark.parametrize("give", [lambda array: array, OnlyDlpack, OnlyInterface])
