@@ -34,6 +34,7 @@ Result<> prepare_two_phase_layout(OperatorCall& call) {
     r.sorted_indices = shape_of(DType::kInt32, {num_slots});
     r.send_counts = shape_of(DType::kInt32, {num_ranks, num_keys / num_ranks});
     r.send_offsets = shape_of(DType::kInt64, {num_ranks, num_keys / num_ranks});
+    AFD_TRY(ops::check_two_phase_layout_shapes(r));
     call.returns(ops::kTwoPhaseLayoutSpec, r);
     name_sources(call);
     call.ready(
@@ -69,6 +70,7 @@ Result<> prepare_two_phase_offsets(OperatorCall& call) {
 Result<> prepare_two_phase_payload(OperatorCall& call) {
     auto& r = call.keep<ops::TwoPhasePayloadRequest>();
     AFD_TRY(call.fill(ops::kTwoPhasePayloadSpec, r));
+    AFD_TRY(ops::check_two_phase_payload_shapes(r));
     name_sources(call);
     call.ready(
         ops::two_phase_payload_workspace_bytes(r),

@@ -40,6 +40,9 @@ struct TwoPhaseLayoutRequest : TwoPhaseRouting {
     TensorView send_offsets = {};  // Optional.
 };
 
+// What a request can be refused for whatever values its tensors hold.
+Result<> check_two_phase_layout_shapes(const TwoPhaseLayoutRequest& request);
+
 // Everything that a request can be refused for; `held` as in check_two_phase_table.
 Result<> check_two_phase_layout(const TwoPhaseLayoutRequest& request, std::span<uint8_t> held);
 

@@ -64,11 +64,15 @@ const RecordOf<TwoPhaseLayoutRequest> kTwoPhaseLayoutSpec = {
      kRules,
      kLifted}};
 
-Result<> check_two_phase_layout(const TwoPhaseLayoutRequest& r, std::span<uint8_t> held) {
+Result<> check_two_phase_layout_shapes(const TwoPhaseLayoutRequest& r) {
     OperatorCheck check(kTwoPhaseLayoutSpec, r);
     check_two_phase_routing(check, r);
     check.tensors();
-    AFD_TRY(check.finish());
+    return check.finish();
+}
+
+Result<> check_two_phase_layout(const TwoPhaseLayoutRequest& r, std::span<uint8_t> held) {
+    AFD_TRY(check_two_phase_layout_shapes(r));
     return check_two_phase_table(kTwoPhaseLayoutSpec, r, held);
 }
 

@@ -62,6 +62,9 @@ struct TwoPhasePayloadRequest : TwoPhaseBlocks {
     }
 };
 
+// What a request can be refused for whatever values its tensors hold.
+Result<> check_two_phase_payload_shapes(const TwoPhasePayloadRequest& request);
+
 // Everything that a request can be refused for.
 Result<> check_two_phase_payload(const TwoPhasePayloadRequest& request,
                                  const TwoPhaseScratch& scratch);

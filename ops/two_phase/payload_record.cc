@@ -165,7 +165,7 @@ const RecordOf<TwoPhasePayloadRequest> kTwoPhasePayloadSpec = {
      kRules,
      {}}};
 
-Result<> check_two_phase_payload(const TwoPhasePayloadRequest& r, const TwoPhaseScratch& scratch) {
+Result<> check_two_phase_payload_shapes(const TwoPhasePayloadRequest& r) {
     OperatorCheck check(kTwoPhasePayloadSpec, r);
     check.attribute("quant_mode");
     check.tensor("x");
@@ -178,9 +178,14 @@ Result<> check_two_phase_payload(const TwoPhasePayloadRequest& r, const TwoPhase
     } else {
         check_receivers(check, r);
     }
-    AFD_TRY(check.finish());
+    return check.finish();
+}
+
+Result<> check_two_phase_payload(const TwoPhasePayloadRequest& r, const TwoPhaseScratch& scratch) {
+    AFD_TRY(check_two_phase_payload_shapes(r));
     const auto rows_of_rank = [&](size_t rank) { return r.receiver_of(rank).recv_x.shape[0]; };
     AFD_TRY(check_two_phase_values(kTwoPhasePayloadSpec, r, rows_of_rank, scratch));
+    OperatorCheck check(kTwoPhasePayloadSpec);
     check_overlaps(check, r, scratch.next);
     return check.finish();
 }

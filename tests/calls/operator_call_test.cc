@@ -268,6 +268,48 @@ TEST(OperatorCall, RefusesTensorsThatNoOperatorCanRead) {
               name + "expanded_x is an output; inputs are x, expert_idx, scale, offset");
 }
 
+// Goal: the first step judges what takes no values. Method: right calls of the phases that know
+// their shapes in advance; one tensor is left out, or another dtype. Oracle: the message.
+TEST(OperatorCall, JudgesTensorsOfTheTwoPhasesBeforeTheRun) {
+    using D = DType;
+    const Example examples[] = {
+        {"two_phase_layout",
+         {{"expert_ids", D::kInt32, {4, 2}}, {"expert_rank_table", D::kInt32, {1, 3, 1, 2}}},
+         {{"num_ranks", 2}, {"num_local_experts", 2}}},
+        {"two_phase_payload",
+         {{"x", D::kFp32, {4, 8}},
+          {"expert_ids", D::kInt32, {4, 2}},
+          {"expert_rank_table", D::kInt32, {1, 3, 1, 2}},
+          {"sorted_indices", D::kInt32, {8}},
+          {"send_counts", D::kInt32, {2, 2}},
+          {"base", D::kInt64, {2, 2}},
+          {"recv_x", D::kFp32, {8, 8}}},
+         {{"num_ranks", 2}, {"num_local_experts", 2}}}};
+    for (const Example& example : examples) {
+        const auto message = [&](size_t changed, bool is_there) {
+            std::vector<Given> given = example.given;
+            Given& one = given[changed];
+            if (is_there) {
+                one = Given(one.name, D::kBool, one.shape);
+            } else {
+                given.erase(given.begin() + static_cast<ptrdiff_t>(changed));
+            }
+            const auto made = call(example.name, given, example.attributes);
+            return made.ok() ? "accepted" : made.error().message;
+        };
+        std::vector<Given> right = example.given;
+        const auto made = call(example.name, right, example.attributes);
+        ASSERT_TRUE(made.ok()) << made.error().message;
+        for (size_t i = 0; i < right.size(); ++i) {
+            const std::string begin = std::string(example.name) + ": " + right[i].name;
+            EXPECT_TRUE(message(i, false).starts_with(begin + " is missing; "))
+                << message(i, false);
+            EXPECT_TRUE(message(i, true).starts_with(begin + " has dtype bool; "))
+                << message(i, true);
+        }
+    }
+}
+
 // Goal: no operator overwrites what it has yet to read. Method: outputs one behind the other, which
 // touch and do not overlap; then one of them moved by its last or first byte into what is there.
 // Oracle: the message; the bytes of the input.

@@ -160,6 +160,9 @@ CASES = [
      "4, so that each has its flags aligned"),
     (dispatch(ffn_windows=np.zeros(40001, np.uint8)[1:].reshape(1, 40000)), "ffn_windows",
      "ffn_windows begins at an address that is no multiple of 4; copy it to aligned memory first"),
+    # Before memory is.
+    (payload(num_ranks=5000, memory_max=1), "num_ranks",
+     "num_ranks is 5000; allowed are 1 to 1024"),
     (payload(sorted_indices=np.array([0, 0, 1, 2], np.int32)), "sorted_indices",
      "sorted_indices[1] is 0 behind 0; slots ascend by place of their expert, then by number, and "
      "none is listed twice"),
