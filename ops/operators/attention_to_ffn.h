@@ -14,8 +14,8 @@
 //
 // Masks, one rule for the way there and back (attention_worker_combine.h): an id outside
 // [0, E+S) masks its slot, which is neither sent nor awaited; an id from E on is a pick of that
-// shared expert, sent to its place like any other. E+S is the size of expert_rank_table, and
-// common.expert_num of the context.
+// shared expert, sent to its place like any other. E+S is the size of expert_rank_table, which
+// must be common.expert_num of the context.
 //
 // The daemon's attention loop does the same with schedule/dispatch/dispatch_lane.h, round by round
 // and with doorbells; this is the operator that stands alone. Source: docs/specification.md,

@@ -91,7 +91,8 @@ constexpr TensorSpec kTensors[] = {
 };
 
 constexpr std::string_view kRules[] = {
-    "X is E+S, K1 is selected_expert_num of the context, S = K1 - K is 0 to 4, K is 1 to 64.",
+    "X is E+S, the context's expert_num; K1 is its selected_expert_num, S = K1 - K is 0 to 4, K is "
+    "1 to 64.",
     "session_id, micro_batch_id, T and layer_id are within session_num, micro_batch_num, "
     "micro_batch_size and L.",
     "attn_to_ffn_token_size is a positive multiple of 512 that holds a row: H values, or H bytes "
@@ -127,6 +128,12 @@ void check_dimensions_of(OperatorCheck& check, const AttentionToFfnRequest& r) {
     check.require(check.size("X") + top_k >= common.selected_expert_num,
                   "expert_rank_table has {} experts a layer; the shared ones alone are {}",
                   with(check.size("X"), common.selected_expert_num - top_k));
+    // The way back masks by the context alone: with another number there, it would await slots that
+    // were not sent, or sum rows of an earlier round.
+    check.require(check.size("X") == common.expert_num,
+                  "expert_rank_table has {} experts a layer; it must be the context's expert_num, "
+                  "{}",
+                  with(check.size("X"), common.expert_num));
 }
 
 void check_buffers(OperatorCheck& check, const AttentionToFfnRequest& r) {

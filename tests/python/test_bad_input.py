@@ -85,7 +85,7 @@ TABLE = table((0, 0), (0, 1), (1, 0))
 
 
 def dispatch(**changed):
-    made = context(selected_expert_num=2)
+    made = context(selected_expert_num=2, expert_num=3)
     return afd.attention_to_ffn, {
         "schedule_context": made, "ffn_windows": np.zeros((2, made.ffn_window_bytes), np.uint8),
         "x": ones(2, 16), "expert_ids": IDS, "expert_rank_table": TABLE, "session_id": 0,
@@ -155,6 +155,9 @@ CASES = [
     (per_tile(tile_size=7), "tile_size", "tile_size is 7; it must divide Hckv, which is 32"),
     (dispatch(expert_rank_table=table((0, 0), (0, 0), (1, 0))), "expert_rank_table",
      "expert_rank_table[0, 1, 0] is (0, 0), the place of expert 0"),
+    # The way back would await, or sum, slots that were not sent.
+    (dispatch(schedule_context=context(selected_expert_num=2, expert_num=8)), "expert_rank_table",
+     "expert_rank_table has 3 experts a layer; it must be the context's expert_num, 8"),
     (dispatch(ffn_windows=np.zeros((2, 40001), np.uint8)), "ffn_windows",
      "ffn_windows has windows of 40001 bytes one behind the other; their size must be a multiple of "
      "4, so that each has its flags aligned"),

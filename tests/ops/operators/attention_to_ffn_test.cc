@@ -71,6 +71,7 @@ struct Case {
         request.micro_batch_id = 1;
         request.layer_id = 2;
         request.round = 9;
+        windows.context.common.expert_num = kExperts;
         request.context = &windows.context;
         request.ffn_windows = windows.ffn_windows;
         request.x = x.view;
@@ -286,6 +287,10 @@ TEST(AttentionToFfn, RefusesWhatDoesNotFitWithAMessage) {
     Tensor table(DType::kInt32, {kLayers, 1, kReplicas, 2});
     EXPECT_EQ(message([&](Case&, Request& r) { r.expert_rank_table = table.view; }),
               name + "expert_rank_table has 1 experts a layer; the shared ones alone are 2");
+    EXPECT_EQ(message([](Case& c, Request&) { ++c.windows.context.common.expert_num; }),
+              name +
+                  "expert_rank_table has 9 experts a layer; it must be the context's "
+                  "expert_num, 10");
 }
 
 }  // namespace

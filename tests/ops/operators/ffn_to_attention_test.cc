@@ -139,6 +139,7 @@ TEST(FfnToAttention, DispatchAndCombineWithWeightsThatSumToOneRestoreTheTokens) 
     ffn.micro_batch_ids_buf = 12;
     ffn.expert_ids_buf = 24;
     ffn.expert_ids_buf_size = 3 * kTokens * kSlots * 4;
+    windows.context.common.expert_num = kExperts;
     Tensor table(DType::kInt32, {1, kExperts, 1, 2});
     for (size_t e = 0; e < kExperts; ++e) {
         table.as<int32_t>()[2 * e] = static_cast<int32_t>(e % kWorkers);
