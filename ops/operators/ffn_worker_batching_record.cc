@@ -139,11 +139,15 @@ constexpr std::string_view kRules[] = {
     "max_out_shape's A, BS and K1 are the context's session_num, micro_batch_size and "
     "selected_expert_num; attn_to_ffn_token_size is a positive multiple of 512 that holds a row "
     "of H elements.",
-    "A is at most 1024, M at most 64, K at most 64; expert_num is a multiple of layer_num; "
+    "A is at most 1024, M at most 64, K1 at most 68; expert_num is a multiple of layer_num; "
     "schedule_mode is 0, 1 or 2, and polling_index below M with need_schedule 1.",
     "out_num is at most A; sessions and micro-batches are in range; none is listed twice.",
     "An id outside the worker's experts masks its slot; a layer out of range masks its descriptor.",
 };
+
+static_assert(schedule::kSessionsMax == 1024 && schedule::kMicroBatchesMax == 64 &&
+                  schedule::kSelectedExpertsMax == 68,
+              "a rule has the numbers");
 
 constexpr std::string_view kLifted[] = {"platforms: one accelerator series only"};
 

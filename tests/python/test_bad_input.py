@@ -122,6 +122,8 @@ CASES = [
      "max_out_shape[0] is 3; it must equal the context's session_num, 2"),
     (batching(max_out_shape=[2, 4, 3, 0]), "max_out_shape",
      "max_out_shape must be {A, BS, K1, H}, all positive"),
+    (batching(("common", "selected_expert_num", 69), max_out_shape=[2, 4, 69, 16]),
+     "selected_expert_num", "selected_expert_num is 69; allowed are 1 ... 68"),
     (batching(expert_num=0), "expert_num", "expert_num is 0; allowed are 1 to 2147483647"),
     (combine(layer_id=np.array([2 ** 31 - 1], np.int32)), "layer_id",
      "layer_id is 2147483647; allowed are 0 to 2147483646, so that there is a next one"),
@@ -203,6 +205,14 @@ def test_the_message_says_what_is_wrong(call, parameter, text, reference):
 def test_the_calls_are_right_but_for_what_is_changed(make):
     operator, arguments = make()
     operator(**arguments)
+
+
+def test_as_many_slots_as_windows_hold_are_batched():
+    made = context(selected_expert_num=68)
+    operator, arguments = batching(
+        schedule_context=made, ffn_window=np.zeros(made.ffn_window_bytes, np.uint8),
+        ffn_control=np.zeros(made.ffn_control_bytes, np.uint8), max_out_shape=[2, 4, 68, 16])
+    assert operator(**arguments).actual_token_num.tolist() == [0]
 
 
 def test_a_message_does_not_repeat_the_whole_input():
