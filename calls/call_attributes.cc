@@ -87,9 +87,7 @@ Result<nlohmann::json> parse_attributes(const OperatorSpec& spec, std::string_vi
     };
     nlohmann::json attributes = nlohmann::json::parse(text, watch, false);
     if (attributes.is_discarded()) {
-        std::string line = ops::excerpt(text);
-        std::replace(line.begin(), line.end(), '\n', ' ');
-        return refuse_call(spec, "the attributes are no JSON: " + line);
+        return refuse_call(spec, "the attributes are no JSON: " + ops::excerpt(text));
     }
     if (!twice.empty()) {
         return refuse_call(spec, "attribute " + ops::excerpt(twice) + " is given twice");

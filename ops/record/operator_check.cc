@@ -79,8 +79,10 @@ std::string shape_text(std::span<const size_t> shape) {
 
 std::string excerpt(std::string_view text) {
     constexpr size_t kMost = 60;
-    if (text.size() <= kMost) return std::string(text);
-    return std::string(text.substr(0, kMost)) + "...";
+    std::string line(text.substr(0, kMost));
+    const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; };
+    std::replace_if(line.begin(), line.end(), is_control, ' ');
+    return text.size() <= kMost ? line : line + "...";
 }
 
 const AttributeSpec* OperatorSpec::find_attribute(std::string_view attribute) const {

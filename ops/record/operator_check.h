@@ -29,7 +29,7 @@
 
 namespace afd::ops {
 
-// As much of a caller's text as a message repeats.
+// As much of a caller's text as a message repeats, on one line: blanks for control characters.
 std::string excerpt(std::string_view text);
 
 // "[4, 256]".

@@ -103,6 +103,13 @@ def payload(**changed):
         "send_counts": laid.send_counts, "base": base, "recv_x": ones(4, 8), **sizes, **changed}
 
 
+def scheduling(**changed):
+    made = context()
+    return afd.ffn_worker_scheduler, {
+        "schedule_context": made, "ffn_window": np.zeros(made.ffn_window_bytes, np.uint8),
+        "ffn_control": np.zeros(made.ffn_control_bytes, np.uint8), **changed}
+
+
 def routing(**changed):
     return afd.moe_init_routing_v3, {"x": np.ones((2, 4), np.float32),
                                      "expert_idx": np.zeros((2, 1), np.int32), "expert_num": 2,
@@ -201,7 +208,7 @@ def test_the_message_says_what_is_wrong(call, parameter, text, reference):
 
 
 @pytest.mark.parametrize("make", [batching, combine, returning, prolog, per_tile, dispatch, payload,
-                                  routing])
+                                  routing, scheduling])
 def test_the_calls_are_right_but_for_what_is_changed(make):
     operator, arguments = make()
     operator(**arguments)
@@ -213,6 +220,16 @@ def test_as_many_slots_as_windows_hold_are_batched():
         schedule_context=made, ffn_window=np.zeros(made.ffn_window_bytes, np.uint8),
         ffn_control=np.zeros(made.ffn_control_bytes, np.uint8), max_out_shape=[2, 4, 68, 16])
     assert operator(**arguments).actual_token_num.tolist() == [0]
+
+
+# One line, whatever the input holds. There is no reference of a scheduler.
+def test_a_message_has_no_line_break_of_the_input():
+    operator, arguments = scheduling(policy="a\nb\tc\x7f")
+    with pytest.raises(afd.InvalidArgument) as error:
+        operator(**arguments)
+    assert str(error.value) == (
+        'ffn_worker_scheduler: policy is "a b c "; allowed are any, groups, all')
+    assert error.value.parameter == "policy"
 
 
 def test_a_message_does_not_repeat_the_whole_input():
