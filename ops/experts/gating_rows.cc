@@ -79,21 +79,27 @@ struct Scratch {
     uint8_t* group_taken;  // [n_group]
 };
 
-// Marks the experts of all groups but the best topk_group as taken.
-void select_groups(const GatingAttributes& a, const Scratch& scratch) {
+// Marks the experts of all groups but the best topk_group as taken. False: a group's score is no
+// number, the sum of an infinity and its opposite.
+bool select_groups(const GatingAttributes& a, const Scratch& scratch) {
     const size_t size = a.num_experts / a.n_group;
     std::fill_n(scratch.taken, a.num_experts, uint8_t{0});
     // Without groups, or where all stay, nothing is out.
-    if (a.topk_group == a.n_group) return;
+    if (a.topk_group == a.n_group) return true;
+    bool any_nan = false;
     for (size_t g = 0; g < a.n_group; ++g) {
-        scratch.group_scores[g] = group_score(scratch.choice + g * size, size, a.group_select_mode);
+        const float score = group_score(scratch.choice + g * size, size, a.group_select_mode);
+        any_nan = any_nan || score != score;
+        scratch.group_scores[g] = score;
     }
+    if (any_nan) return false;
     std::fill_n(scratch.taken, a.num_experts, uint8_t{1});
     std::fill_n(scratch.group_taken, a.n_group, uint8_t{0});
     for (size_t i = 0; i < a.topk_group; ++i) {
         const size_t g = take_best(scratch.group_scores, a.n_group, scratch.group_taken);
         std::fill_n(scratch.taken + g * size, size, uint8_t{0});
     }
+    return true;
 }
 
 bool any_nan(const Scratch& scratch, size_t count) {
@@ -169,8 +175,9 @@ void route_row(const GatingAttributes& a,
     for (size_t e = 0; e < a.num_experts; ++e) {
         scratch.choice[e] = bias.empty() ? scratch.scores[e] : scratch.scores[e] + bias[e];
     }
-    if (any_nan(scratch, a.num_experts)) return poison(a.top_k, weights, ids);
-    select_groups(a, scratch);
+    if (any_nan(scratch, a.num_experts) || !select_groups(a, scratch)) {
+        return poison(a.top_k, weights, ids);
+    }
     for (size_t k = 0; k < a.top_k; ++k) {
         ids[k] = static_cast<int32_t>(take_best(scratch.choice, a.num_experts, scratch.taken));
     }

@@ -19,7 +19,8 @@
 // softmax of the rest at it. So an expert without a near rival weighs 1, and weights do not add up
 // to 1. Every step in fp32, the sum in 16 partial sums.
 //
-// A row with a NaN score or choice gives ids 0 ... top_k-1 with NaN weights: visible, not silent.
+// A row with a NaN score or choice, or where groups leave with a NaN among their scores (infinities
+// of both signs have no sum), gives ids 0 ... top_k-1 with NaN weights: visible, not silent.
 
 #include <cstddef>
 #include <cstdint>

@@ -77,7 +77,8 @@ constexpr TensorSpec kTensors[] = {
 constexpr std::string_view kRules[] = {
     "E is a multiple of n_group; topk_group is at most n_group; k is at most topk_group·E/n_group.",
     "Ties go to the lower index, of groups and of experts.",
-    "A row with a score or choice that is not a number gives experts 0 to k-1 with weights NaN.",
+    "A row with a score or choice that is not a number, or with topk_group below n_group a group's "
+    "score (infinities of both signs have no sum), gives experts 0 to k-1 with weights NaN.",
 };
 
 constexpr std::string_view kLifted[] = {"E at most 2048", "k at most 32"};

@@ -50,19 +50,27 @@ std::vector<size_t> ranking(const std::vector<float>& values) {
     return order;
 }
 
-// Whether each expert's group is among the topk_group best.
-std::vector<bool> allowed_experts(const GatingAttributes& a, const std::vector<float>& choice) {
+// Of each group; none where all groups stay.
+std::vector<float> group_scores_of(const GatingAttributes& a, const std::vector<float>& choice) {
     const size_t size = a.num_experts / a.n_group;
-    std::vector<float> group_scores(a.n_group);
-    for (size_t g = 0; g < a.n_group; ++g) {
+    std::vector<float> group_scores(a.topk_group < a.n_group ? a.n_group : 0);
+    for (size_t g = 0; g < group_scores.size(); ++g) {
         std::vector<float> members(choice.begin() + static_cast<ptrdiff_t>(g * size),
                                    choice.begin() + static_cast<ptrdiff_t>((g + 1) * size));
         std::sort(members.begin(), members.end(), std::greater<>());
         const bool is_sum = a.group_select_mode == GroupSelectMode::kSumOfTwoBest && size > 1;
         group_scores[g] = is_sum ? members[0] + members[1] : members[0];
     }
+    return group_scores;
+}
+
+// Whether each expert's group is among the topk_group best.
+std::vector<bool> allowed_experts(const GatingAttributes& a,
+                                  const std::vector<float>& group_scores) {
+    std::vector<bool> allowed(a.num_experts, group_scores.empty());
+    if (group_scores.empty()) return allowed;
+    const size_t size = a.num_experts / a.n_group;
     const std::vector<size_t> order = ranking(group_scores);
-    std::vector<bool> allowed(a.num_experts, false);
     for (size_t i = 0; i < a.topk_group; ++i) {
         for (size_t e = order[i] * size; e < (order[i] + 1) * size; ++e) allowed[e] = true;
     }
@@ -149,14 +157,17 @@ GatingOutput gating_rows(const GatingAttributes& a,
         const std::vector<float> scores = scores_of(a.norm, logits.row(t), a.num_experts);
         std::vector<float> choice = scores;
         for (size_t e = 0; e < bias.size(); ++e) choice[e] += bias[e];
-        if (any_nan(choice)) {
+        const bool is_nan = any_nan(choice);
+        const std::vector<float> group_scores =
+            is_nan ? std::vector<float>() : group_scores_of(a, choice);
+        if (is_nan || any_nan(group_scores)) {
             for (size_t k = 0; k < a.top_k; ++k) {
                 out.ids.push_back(static_cast<int32_t>(k));
                 out.weights.at(t, k) = std::numeric_limits<double>::quiet_NaN();
             }
             continue;
         }
-        const std::vector<bool> allowed = allowed_experts(a, choice);
+        const std::vector<bool> allowed = allowed_experts(a, group_scores);
         std::vector<int32_t> picks;
         for (const size_t e : ranking(choice)) {
             if (allowed[e] && picks.size() < a.top_k) picks.push_back(static_cast<int32_t>(e));

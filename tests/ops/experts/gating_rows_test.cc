@@ -169,6 +169,37 @@ TEST(GatingRows, ANanRowIsVisibleAndLeavesItsNeighboursAlone) {
     }
 }
 
+// Goal: both implementations give the same where a group has no score. Method: biases that make
+// the two best choices of a group +inf and -inf; with all groups kept, the best is still the best.
+// Oracle: the rule, and the reference.
+TEST(GatingRows, AGroupOfInfinitiesIsVisibleWhereGroupsAreRanked) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    GatingAttributes a{.num_experts = 6,
+                       .top_k = 2,
+                       .norm = GatingNorm::kSigmoid,
+                       .n_group = 3,
+                       .topk_group = 1,
+                       .group_select_mode = GroupSelectMode::kSumOfTwoBest};
+    const std::vector<float> logits = {1, 2, 3, 4, 5, 6};
+    reference::Matrix wide(1, 6);
+    std::ranges::copy(logits, wide.values.begin());
+    const std::vector<float> bias = {0, 0, -kInfinity, kInfinity, 0, 0};
+    const Routing routing = route(a, logits, bias);
+    const auto want = reference::gating_rows(a, wide, bias);
+    EXPECT_EQ(routing.ids, (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(want.ids, routing.ids);
+    for (size_t k = 0; k < 2; ++k) {
+        EXPECT_TRUE(std::isnan(routing.weights[k]) && std::isnan(want.weights.values[k]));
+    }
+    a.topk_group = 3;
+    EXPECT_EQ(route(a, logits, bias).ids, (std::vector<int32_t>{3, 5}));
+    EXPECT_EQ(reference::gating_rows(a, wide, bias).ids, (std::vector<int32_t>{3, 5}));
+    a.topk_group = 1;
+    a.group_select_mode = GroupSelectMode::kMax;
+    EXPECT_EQ(route(a, logits, bias).ids, (std::vector<int32_t>{3, 2}));
+    EXPECT_EQ(reference::gating_rows(a, wide, bias).ids, (std::vector<int32_t>{3, 2}));
+}
+
 void expect_row_invariant(const GatingAttributes& a) {
     const std::vector<float> logits = random_floats(32 * a.num_experts, 4);
     test::expect_row_invariant(32, [&](std::span<const size_t> rows, Parallel&) {
