@@ -136,14 +136,9 @@ ExitCode print_doctor(const Config& config, bool as_json) {
     return exit_code_of(findings);
 }
 
-// The exit code of a run that only prints: it fails if its text could not be written, since nobody
-// has read that.
+// The exit code of a run that only prints.
 int end_output(int exit_code) {
-    constexpr int kNotWritten = 1;
-    const std::string lost = finish_standard_output();
-    if (lost.empty()) return exit_code;
-    std::fprintf(stderr, "afdd: %s\n", lost.c_str());
-    return exit_code == 0 ? kNotWritten : exit_code;
+    return end_standard_output("afdd", exit_code);
 }
 
 // How many files this process has to open at least. It is better to say so here than to let one

@@ -19,6 +19,7 @@
 #include "daemon/worker/worker_setup.h"
 #include "model/attention/layer_windows.h"
 #include "proto/crash_point.h"
+#include "proto/standard_output.h"
 
 namespace afd::daemon {
 namespace {
@@ -129,5 +130,7 @@ int main(int argc, char** argv) {
 #ifdef AFD_HAS_UCX
     afd::daemon::use_ucx();
 #endif
-    return afd::daemon::run_worker(argc, argv, afd::control::ATTENTION, afd::daemon::serve);
+    return afd::end_standard_output(
+        "afd-attention-worker",
+        afd::daemon::run_worker(argc, argv, afd::control::ATTENTION, afd::daemon::serve));
 }

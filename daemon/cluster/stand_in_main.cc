@@ -13,6 +13,7 @@
 #include "daemon/program/version.h"
 #include "daemon/worker/worker_control.h"
 #include "proto/command_words.h"
+#include "proto/standard_output.h"
 #include "proto/usage_error.h"
 
 namespace afd::daemon {
@@ -59,5 +60,5 @@ int run(int argc, char** argv) {
 }  // namespace afd::daemon
 
 int main(int argc, char** argv) {
-    return afd::daemon::run(argc, argv);
+    return afd::end_standard_output("afd-stand-in", afd::daemon::run(argc, argv));
 }

@@ -20,6 +20,7 @@
 #include "model/decoder/expert_weights.h"
 #include "ops/fused_moe/parts/grouped_experts.h"
 #include "proto/crash_point.h"
+#include "proto/standard_output.h"
 #include "schedule/dispatch/ffn_scheduler.h"
 #include "schedule/plugin/plugin_scheduler.h"
 
@@ -206,5 +207,7 @@ int main(int argc, char** argv) {
 #ifdef AFD_HAS_UCX
     afd::daemon::use_ucx();
 #endif
-    return afd::daemon::run_worker(argc, argv, afd::control::FFN, afd::daemon::serve);
+    return afd::end_standard_output(
+        "afd-ffn-worker",
+        afd::daemon::run_worker(argc, argv, afd::control::FFN, afd::daemon::serve));
 }

@@ -30,6 +30,8 @@ BANNED = [
     # pybind11 is told of errors by exceptions.
     (r"\bthrow\b", "no exceptions of our own: return a Result", {"python"}),
     (r"\busing namespace\b", "name what you use", None),
+    (r"\bfmt::print\(", "it throws where nothing can be written: std::fputs(fmt::format())",
+     {"bench"}),
     (r"\bvolatile\b", "use atomics", {"bench"}),
     (r"\bsleep_for\b", "wait on something", {"tests", "bench", "clients"}),
     (r"\batomic_thread_fence\b", "put the order on the operation", None),

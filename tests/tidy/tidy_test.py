@@ -103,6 +103,7 @@ class TidyTest(unittest.TestCase):
 
     def test_banned_words(self):
         self.expect_violation("ops/a.h", "throw 1;", "'throw'")
+        self.expect_violation("tools/a.h", 'fmt::print("a");', "it throws where nothing")
         self.expect_violation("daemon/a.h", "flag.load();", "spell out the order")
         self.expect_violation("daemon/a.h", "flag.notify_all();", "never std::atomic::wait")
         self.expect_violation("schedule/a.h", "std::atomic_thread_fence(x);", "on the operation")

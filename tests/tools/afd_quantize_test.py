@@ -136,6 +136,14 @@ class RefusedAtOnce(unittest.TestCase):
                                         "give --experts int4, too, or leave them out",
                                         *job, *setting, code=2)
 
+    # Goal: a program that cannot say what is wrong still ends with its exit code.
+    def test_what_is_wrong_cannot_be_said(self) -> None:
+        for model, options, code in ((self.model, ("--experts", "int8"), 2),
+                                     ("/nonexistent", ("--experts", "int8", "--dry-run"), 1)):
+            with self.subTest(code=code), open("/dev/full", "w") as full:
+                done = subprocess.run([AFD_QUANTIZE, model, *options], stderr=full, check=False)
+                self.assertEqual(done.returncode, code)
+
 
 if __name__ == "__main__":
     AFD_QUANTIZE, MODEL = sys.argv[1:3]

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "proto/command_words.h"
+#include "proto/standard_descriptors.h"
+#include "proto/standard_output.h"
 #include "proto/usage_error.h"
 #include "tools/afd-link/link_emulator.h"
 #include "tools/number_option.h"
@@ -68,26 +70,30 @@ int run(const Options& options) {
                              .mbit_per_second = options.mbit_per_second},
                             options.seed);
     if (!link.ok()) {
-        fmt::print(stderr,
-                   "afd-link: cannot make the TAP devices {} and {}; that takes root or "
-                   "CAP_NET_ADMIN, /dev/net/tun, and names that no device has\n",
-                   one,
-                   other);
+        std::fprintf(stderr,
+                     "afd-link: cannot make the TAP devices %s and %s; that takes root or "
+                     "CAP_NET_ADMIN, /dev/net/tun, and names that no device has\n",
+                     one.c_str(),
+                     other.c_str());
         return kExitFailed;
     }
-    fmt::print("afd-link: {} and {} are the ends of one wire, until SIGTERM\n", one, other);
+    std::printf("afd-link: %s and %s are the ends of one wire, until SIGTERM\n",
+                one.c_str(),
+                other.c_str());
     std::fflush(stdout);
     wait_for(ends, link.ended());
-    fmt::print("afd-link: {} frames, {} lost, {} overtaken\n",
-               link.num_frames(),
-               link.num_lost(),
-               link.num_overtaken());
+    std::fputs(fmt::format("afd-link: {} frames, {} lost, {} overtaken\n",
+                           link.num_frames(),
+                           link.num_lost(),
+                           link.num_overtaken())
+                   .c_str(),
+               stdout);
     const std::optional<size_t> gone = link.gone_device();
     if (!gone) return 0;
-    fmt::print(
+    std::fprintf(
         stderr,
-        "afd-link: the device {} is gone, and the wire with it; was its namespace deleted?\n",
-        options.devices[*gone]);
+        "afd-link: the device %s is gone, and the wire with it; was its namespace deleted?\n",
+        options.devices[*gone].c_str());
     return kExitFailed;
 }
 
@@ -140,5 +146,6 @@ int main_with(int argc, char** argv) {
 }  // namespace afd
 
 int main(int argc, char** argv) {
-    return afd::main_with(argc, argv);
+    afd::open_standard_descriptors();
+    return afd::end_standard_output("afd-link", afd::main_with(argc, argv));
 }

@@ -29,6 +29,8 @@
 #include "ops/tensor/parallel.h"
 #include "proto/command_words.h"
 #include "proto/failure.h"
+#include "proto/standard_descriptors.h"
+#include "proto/standard_output.h"
 #include "proto/usage_error.h"
 #include "tools/number_option.h"
 
@@ -238,5 +240,6 @@ int main_with(int argc, char** argv) {
 }  // namespace afd
 
 int main(int argc, char** argv) {
-    return afd::main_with(argc, argv);
+    afd::open_standard_descriptors();
+    return afd::end_standard_output("afd-logits", afd::main_with(argc, argv));
 }

@@ -11,6 +11,8 @@
 #include "calls/registry.h"
 #include "ops/fused_moe/plan/feature_matrix.h"
 #include "proto/command_words.h"
+#include "proto/standard_descriptors.h"
+#include "proto/standard_output.h"
 #include "proto/usage_error.h"
 #include "tools/afd-op/moe_plan_command.h"
 #include "tools/afd-op/run_command.h"
@@ -108,5 +110,6 @@ int main(int argc, char** argv) {
 }  // namespace afd::tools
 
 int main(int argc, char** argv) {
-    return afd::tools::main(argc, argv);
+    afd::open_standard_descriptors();
+    return afd::end_standard_output("afd-op", afd::tools::main(argc, argv));
 }

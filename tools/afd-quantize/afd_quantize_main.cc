@@ -22,6 +22,8 @@
 #include "model/tokenizer/tokenizer.h"
 #include "ops/format/int4_rows.h"
 #include "ops/format/kv_dtype.h"
+#include "proto/standard_descriptors.h"
+#include "proto/standard_output.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-quantize/companion_files.h"
 #include "tools/afd-quantize/kv_scales.h"
@@ -43,6 +45,11 @@ std::string size_text(uint64_t bytes) {
     const double mebibytes = static_cast<double>(bytes) / (1u << 20);
     return mebibytes < 1024 ? fmt::format("{:.1f} MiB", mebibytes)
                             : fmt::format("{:.2f} GiB", mebibytes / 1024);
+}
+
+template <typename... Args>
+void print(fmt::format_string<Args...> text, Args&&... args) {
+    std::fputs(fmt::format(text, std::forward<Args>(args)...).c_str(), stdout);
 }
 
 // The texts that a new checkpoint is made and measured with.
@@ -113,43 +120,42 @@ void print_perplexities(const Perplexity& before,
                         const Perplexity& after,
                         const std::string& file,
                         const std::string& formats) {
-    fmt::print(
+    print(
         "perplexity on {} ({} tokens in windows of {})\n", file, before.num_scored, before.window);
-    fmt::print("  {:<32} {:9.4f}            {:.4f} bits per byte\n",
-               "before",
-               before.value,
-               before.bits_per_byte);
-    fmt::print("  {:<32} {:9.4f}  {:+7.2f} %  {:.4f} bits per byte\n",
-               formats,
-               after.value,
-               (after.value / before.value - 1) * 100,
-               after.bits_per_byte);
+    print("  {:<32} {:9.4f}            {:.4f} bits per byte\n",
+          "before",
+          before.value,
+          before.bits_per_byte);
+    print("  {:<32} {:9.4f}  {:+7.2f} %  {:.4f} bits per byte\n",
+          formats,
+          after.value,
+          (after.value / before.value - 1) * 100,
+          after.bits_per_byte);
 }
 
 Result<> dry_run(const model::ModelFiles& files, const model::QuantisationConfig& wanted) {
     AFD_ASSIGN(const QuantisePlan plan, QuantisePlan::make(files, wanted));
     const model::ServingMemory memory = model::serving_memory(files, plan.formats());
-    fmt::print("{}: {}, {} of weights\n",
-               files.directory(),
-               model::describe(files.config().quantisation),
-               size_text(files.tensors().total_bytes()));
-    fmt::print("result: {}, {} in {} file{}\n",
-               model::describe(plan.formats()),
-               size_text(plan.result_bytes()),
-               plan.num_shards(),
-               plan.num_shards() == 1 ? "" : "s");
-    fmt::print("memory to serve it:\n");
-    fmt::print("  {:>10}  FFN workers, all together: experts, shared through the weight cache\n",
-               size_text(memory.experts));
-    fmt::print("  {:>10}  each attention worker: embedding, attention, routers, head\n",
-               size_text(memory.attention));
-    fmt::print("  {:>6.1f} KiB  KV cache, a token of context\n",
-               static_cast<double>(memory.kv_bytes_per_token) / 1024);
+    print("{}: {}, {} of weights\n",
+          files.directory(),
+          model::describe(files.config().quantisation),
+          size_text(files.tensors().total_bytes()));
+    print("result: {}, {} in {} file{}\n",
+          model::describe(plan.formats()),
+          size_text(plan.result_bytes()),
+          plan.num_shards(),
+          plan.num_shards() == 1 ? "" : "s");
+    print("memory to serve it:\n");
+    print("  {:>10}  FFN workers, all together: experts, shared through the weight cache\n",
+          size_text(memory.experts));
+    print("  {:>10}  each attention worker: embedding, attention, routers, head\n",
+          size_text(memory.attention));
+    print("  {:>6.1f} KiB  KV cache, a token of context\n",
+          static_cast<double>(memory.kv_bytes_per_token) / 1024);
     if (memory.kv_windowed_bytes_per_token > 0) {
-        fmt::print(
-            "  {:>6.1f} KiB  of that in layers with a window, at most {} tokens a sequence\n",
-            static_cast<double>(memory.kv_windowed_bytes_per_token) / 1024,
-            memory.kv_windowed_tokens);
+        print("  {:>6.1f} KiB  of that in layers with a window, at most {} tokens a sequence\n",
+              static_cast<double>(memory.kv_windowed_bytes_per_token) / 1024,
+              memory.kv_windowed_tokens);
     }
     return {};
 }
@@ -195,9 +201,9 @@ Result<> compare_serving(const Options& options) {
     print_perplexities(
         plain, quantised, options.validate, model::describe(files.config().quantisation));
     if (wanted.kv == ops::KvDtype::kBf16) return {};
-    fmt::print("KV cache, a token of context: {} bytes (before: {})\n",
-               model::kv_shape(files.config()).bytes_per_token(),
-               model::kv_shape(before).bytes_per_token());
+    print("KV cache, a token of context: {} bytes (before: {})\n",
+          model::kv_shape(files.config()).bytes_per_token(),
+          model::kv_shape(before).bytes_per_token());
     return {};
 }
 
@@ -229,8 +235,7 @@ Result<> measure_kv_scales(const Options& options) {
                             folder.empty() ? "." : folder,
                             parallel,
                             [&](double share) { progress.show(share); }));
-    fmt::print("{}: a factor for each channel of the KV cache, for kv_dtype = int8_channel\n",
-               path);
+    print("{}: a factor for each channel of the KV cache, for kv_dtype = int8_channel\n", path);
     return {};
 }
 
@@ -240,7 +245,7 @@ Result<> run(const Options& options) {
     AFD_ASSIGN(const model::QuantisationConfig wanted, options.formats());
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
     if (const std::string unused = files.unused_text(); !unused.empty()) {
-        fmt::print(stderr, "{}; they are not copied\n", unused);
+        std::fprintf(stderr, "%s; they are not copied\n", unused.c_str());
     }
     if (options.is_dry_run) return dry_run(files, wanted);
     // Before the work, so that what cannot be done shows at once.
@@ -251,7 +256,7 @@ Result<> run(const Options& options) {
         describe_job(files, wanted, texts.smooth ? texts.smooth->hash : std::string());
     AFD_ASSIGN(ResultDirectory directory, ResultDirectory::open(options.out, job));
     if (directory.units_done() > 0) {
-        fmt::print(stderr, "{}: goes on with what an earlier run left\n", options.out);
+        std::fprintf(stderr, "%s: goes on with what an earlier run left\n", options.out.c_str());
     }
     // A full disk shows now and not after hours of measuring.
     if (directory.units_done() == 0 && (texts.smooth || texts.validate)) {
@@ -276,11 +281,11 @@ Result<> run(const Options& options) {
                    [&](uint64_t bytes) { progress.show(static_cast<double>(bytes) / total); },
                    {},
                    ranges));
-    fmt::print("{}: {}, {} of weights (before: {})\n",
-               options.out,
-               model::describe(result.formats),
-               size_text(result.bytes_after),
-               size_text(result.bytes_before));
+    print("{}: {}, {} of weights (before: {})\n",
+          options.out,
+          model::describe(result.formats),
+          size_text(result.bytes_after),
+          size_text(result.bytes_before));
     if (before) {
         AFD_ASSIGN(const Perplexity after,
                    perplexity_after(options, *texts.validate, directory, parallel));
@@ -289,17 +294,22 @@ Result<> run(const Options& options) {
     return directory.finish();
 }
 
+int main_with(int argc, char** argv) {
+    int exit_code = 0;
+    const std::optional<Options> options = read_options(argc, argv, exit_code);
+    if (!options) return exit_code;
+    const Result<> result = run(*options);
+    if (result.ok()) return 0;
+    std::fprintf(stderr, "afd-quantize: %s\n", result.error().message.c_str());
+    return kExitFailed;
+}
+
 }  // namespace
 }  // namespace afd
 
 int main(int argc, char** argv) {
+    afd::open_standard_descriptors();
     // Writing beyond the limit of a file's size is then an error, EFBIG, with a message.
     ::signal(SIGXFSZ, SIG_IGN);
-    int exit_code = 0;
-    const std::optional<afd::Options> options = afd::read_options(argc, argv, exit_code);
-    if (!options) return exit_code;
-    const afd::Result<> result = afd::run(*options);
-    if (result.ok()) return 0;
-    fmt::print(stderr, "afd-quantize: {}\n", result.error().message);
-    return afd::kExitFailed;
+    return afd::end_standard_output("afd-quantize", afd::main_with(argc, argv));
 }

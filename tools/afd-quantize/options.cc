@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/afd-quantize/options.h"
 
-#include <fmt/core.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -169,7 +167,7 @@ std::optional<Options> read_options(int argc, char** argv, int& exit_code) {
     }
     options.shapes_int4 = app.count("--group") + app.count("--scale-dtype") > 0;
     if (const std::string misuse = misuse_of(options); !misuse.empty()) {
-        fmt::print(stderr, "afd-quantize: {}\n", misuse);
+        std::fprintf(stderr, "afd-quantize: %s\n", misuse.c_str());
         exit_code = kExitUsage;
         return std::nullopt;
     }

@@ -27,13 +27,13 @@ void Progress::show(double share) {
     if (share >= 1 && !is_shown_) return;
     shown_ = now;
     is_shown_ = true;
-    fmt::print(stderr,
-               "{}{}: {:3.0f} %{}{}",
-               is_terminal_ ? "\r\x1b[K" : "",
-               what_,
-               share * 100,
-               time_left(now, share),
-               is_terminal_ && share < 1 ? "" : "\n");
+    std::fprintf(stderr,
+                 "%s%s: %3.0f %%%s%s",
+                 is_terminal_ ? "\r\x1b[K" : "",
+                 what_.c_str(),
+                 share * 100,
+                 time_left(now, share).c_str(),
+                 is_terminal_ && share < 1 ? "" : "\n");
 }
 
 std::string Progress::time_left(Clock::time_point now, double share) const {
