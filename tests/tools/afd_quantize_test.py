@@ -119,7 +119,7 @@ class RefusedAtOnce(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
         self.assertEqual(done.stderr,
                          f"afd-quantize: {out}/model.safetensors: writing: File too large; the "
-                         "weights need 0.0 GiB in all. Free as much, raise the limit of your "
+                         "weights need 6.3 MiB in all. Free as much, raise the limit of your "
                          "files, or give --out a place on another disk\n")
         self.assertEqual((out / "model.safetensors").stat().st_size, 0)
         progress = json.loads((out / ".unfinished/progress.json").read_text())
@@ -135,6 +135,18 @@ class RefusedAtOnce(unittest.TestCase):
                     self.assert_refused("--group and --scale-dtype say what int4 weights are like; "
                                         "give --experts int4, too, or leave them out",
                                         *job, *setting, code=2)
+
+    def test_smooth_is_for_int8_experts(self) -> None:
+        for experts in (("--experts", "int4"), ("--attention", "int8")):
+            with self.subTest(experts=experts):
+                self.assert_refused("--smooth is for experts whose input is quantised; give "
+                                    "--experts int8, too",
+                                    *experts, "--smooth", self.text, "--out", self.folder / "out",
+                                    code=2)
+
+    def test_nothing_to_quantise(self) -> None:
+        self.assert_refused("nothing to quantise: give --experts int8 or int4, --attention int8, "
+                            "or both", "--dry-run", code=2)
 
     # Goal: a program that cannot say what is wrong still ends with its exit code.
     def test_what_is_wrong_cannot_be_said(self) -> None:

@@ -34,18 +34,13 @@
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/result_files.h"
+#include "tools/afd-quantize/size_text.h"
 #include "tools/afd-quantize/text_sample.h"
 
 namespace afd {
 namespace {
 
 constexpr int kExitFailed = 1;
-
-std::string size_text(uint64_t bytes) {
-    const double mebibytes = static_cast<double>(bytes) / (1u << 20);
-    return mebibytes < 1024 ? fmt::format("{:.1f} MiB", mebibytes)
-                            : fmt::format("{:.2f} GiB", mebibytes / 1024);
-}
 
 template <typename... Args>
 void print(fmt::format_string<Args...> text, Args&&... args) {
@@ -242,7 +237,7 @@ Result<> measure_kv_scales(const Options& options) {
 Result<> run(const Options& options) {
     if (!options.kv_scales.empty()) return measure_kv_scales(options);
     if (options.compares_serving()) return compare_serving(options);
-    AFD_ASSIGN(const model::QuantisationConfig wanted, options.formats());
+    const model::QuantisationConfig wanted = options.formats();
     AFD_ASSIGN(const model::ModelFiles files, model::ModelFiles::open(options.model_dir));
     if (const std::string unused = files.unused_text(); !unused.empty()) {
         std::fprintf(stderr, "%s; they are not copied\n", unused.c_str());

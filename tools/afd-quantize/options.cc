@@ -121,6 +121,12 @@ std::string misuse_of(const Options& options) {
                "model, and write nothing";
     }
     if (options.out.empty() && !options.is_dry_run) return "--out is required, or --dry-run";
+    if (!options.smooth.empty() && options.experts != "int8") {
+        return "--smooth is for experts whose input is quantised; give --experts int8, too";
+    }
+    if (options.experts == "bf16" && options.attention == "bf16") {
+        return "nothing to quantise: give --experts int8 or int4, --attention int8, or both";
+    }
     return "";
 }
 
@@ -134,19 +140,13 @@ bool Options::quantises() const {
     return experts != "bf16" || attention != "bf16" || !smooth.empty() || is_dry_run;
 }
 
-Result<model::QuantisationConfig> Options::formats() const {
+model::QuantisationConfig Options::formats() const {
     model::QuantisationConfig wanted;
     if (experts == "int8") wanted.experts = ops::WeightFormat::kInt8;
     if (experts == "int4") wanted.experts = int4_format(*this);
     if (attention == "int8") wanted.attention = ops::WeightFormat::kInt8;
     wanted.smooth = !smooth.empty();
-    if (wanted.smooth && wanted.experts != ops::WeightFormat::kInt8) {
-        return Error{Code::kInvalidArgument,
-                     "--smooth is for experts whose input is quantised; give --experts int8, too"};
-    }
-    if (wanted != model::QuantisationConfig{}) return wanted;
-    return Error{Code::kInvalidArgument,
-                 "nothing to quantise: give --experts int8 or int4, --attention int8, or both"};
+    return wanted;
 }
 
 unsigned Options::num_threads() const {

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "model/checkpoint/config.h"
-#include "proto/status.h"
 
 namespace afd {
 
@@ -31,8 +30,8 @@ struct Options {
     bool compares_serving() const;
     // Makes a checkpoint, or would if it were no dry run.
     bool quantises() const;
-    // The formats to make. Errors: kInvalidArgument (none, or smooth without int8 experts).
-    Result<model::QuantisationConfig> formats() const;
+    // The formats to make.
+    model::QuantisationConfig formats() const;
     unsigned num_threads() const;
 };
 

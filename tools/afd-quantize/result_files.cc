@@ -14,6 +14,7 @@
 #include "model/safetensors/file_error.h"
 #include "model/safetensors/write_at.h"
 #include "proto/check.h"
+#include "tools/afd-quantize/size_text.h"
 
 namespace afd {
 namespace {
@@ -96,9 +97,9 @@ Result<> ResultFiles::make(size_t shard, const std::string& path) {
     Error error = failure(path, problem);
     if (error.code == Code::kResourceExhausted) {
         error.message += fmt::format(
-            "; the weights need {:.1f} GiB in all. Free as much, raise the limit of your files, or "
-            "give --out a place on another disk",
-            static_cast<double>(plan_->result_bytes()) / (1u << 30));
+            "; the weights need {} in all. Free as much, raise the limit of your files, or give "
+            "--out a place on another disk",
+            size_text(plan_->result_bytes()));
     }
     return error;
 }
