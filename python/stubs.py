@@ -12,7 +12,7 @@ import sys
 
 FILE = pathlib.Path(__file__).resolve().parent / "afd" / "__init__.pyi"
 # Beside this file the package is without its compiled part.
-sys.path.remove(str(pathlib.Path(__file__).parent.absolute()))
+sys.path.remove(str(FILE.parents[1]))
 
 HEAD = '''\
 # SPDX-License-Identifier: Apache-2.0
@@ -103,7 +103,8 @@ def main() -> int:
         return 0
     if FILE.exists() and FILE.read_text() == text:
         return 0
-    print(f"{FILE} is out of date; run python/stubs.py", file=sys.stderr)
+    print(f"{FILE} is out of date; run PYTHONPATH=build/release/python python/stubs.py",
+          file=sys.stderr)
     return 1
 
 

@@ -18,6 +18,18 @@ except ImportError:
         raise ImportError("to build the package this Python needs wheel, or setuptools 70.1 or "
                           "later: pip install setuptools wheel (python/README.md)") from None
 
+
+
+class UnsupportedOperation(Exception):
+    """By this name front ends know a refusal from a failure (PEP 517)."""
+
+
+# setuptools would leave out what CMake compiles, and this file.
+def build_sdist(sdist_directory, config_settings=None):
+    raise UnsupportedOperation("there is no source distribution of afd: build a wheel from a "
+                               "clone, pip wheel . (python/README.md)")
+
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -71,10 +71,10 @@ def test_pip_installs_it_into_a_virtual_environment(tmp_path):
     assert where.startswith(str(tmp_path / "venv")) and where.endswith("/afd/__init__.py")
 
 
-def run_with_backend(lines):
+def run_with_backend(lines, folder="/"):
     """Of a program that has the build backend in its path."""
     return subprocess.run([sys.executable, "-B", "-c", lines], capture_output=True, text=True,
-                          check=False, cwd="/",
+                          check=False, cwd=folder,
                           env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "build_backend")})
 
 
@@ -91,6 +91,20 @@ def test_the_backend_takes_the_command_from_setuptools_or_from_wheel():
     assert done.stderr.endswith(
         "ImportError: to build the package this Python needs wheel, or setuptools 70.1 or later: "
         "pip install setuptools wheel (python/README.md)\n")
+
+
+# Goal: nobody gets a source distribution that cannot be built. Oracle: PEP 517's way to say no.
+def test_the_backend_makes_no_source_distribution(tmp_path):
+    done = run_with_backend("import afd_backend\n"
+                            "try:\n"
+                            f"    afd_backend.build_sdist({str(tmp_path)!r})\n"
+                            "except afd_backend.UnsupportedOperation as error:\n"
+                            "    print(error)\n", tmp_path)
+    assert (done.returncode, done.stdout) == (
+        0, "there is no source distribution of afd: build a wheel from a clone, pip wheel . "
+           "(python/README.md)\n"), done.stderr
+    assert "`python -m build --wheel`" in README
+    assert list(tmp_path.iterdir()) == []
 
 
 # Goal: of a tree that was built for several Pythons, a wheel has the binding of its own.
