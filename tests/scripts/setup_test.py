@@ -14,6 +14,8 @@ import unittest
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "scripts"
 WANTED = {
     (): ["product"],
+    ("--runtime",): ["runtime"],
+    ("--runtime", "--hosts"): ["runtime", "product", "hosts"],
     ("--hosts",): ["product", "hosts"],
     ("--python",): ["product", "python"],
     ("--tests",): ["product", "hosts", "python", "tests"],
