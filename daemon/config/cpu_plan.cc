@@ -6,7 +6,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 
@@ -90,7 +89,7 @@ bool take_turns(const Config& config, size_t num_cores) {
 
 size_t cores_within(double quota, size_t num_allowed) {
     if (quota <= 0 || quota >= static_cast<double>(num_allowed)) return num_allowed;
-    return static_cast<size_t>(std::ceil(quota));
+    return std::max<size_t>(1, static_cast<size_t>(quota));
 }
 
 Result<> pin_to_lists(const std::string& text,
@@ -168,10 +167,10 @@ Result<CpuPlan> plan_cpus(const Config& config,
     const size_t num_cores = cores_within(quota, num_allowed);
     const uint32_t num_ffn = config.num_ffn_workers();
     // Each side gets half of the cores, unless they take turns; where there is one side, colocated
-    // or the other on other hosts, it has all. Threads that nothing keeps on fewer cores than are
-    // allowed do not share them: who waits there for its turn would use up the quota.
-    const bool is_kept = config.pin != "none" && !has_threads(config);
-    const bool in_turns = (num_cores == num_allowed || is_kept) && take_turns(config, num_cores);
+    // or the other on other hosts, it has all. A quota is time on whatever cores: who waits there
+    // for its turn would use it up.
+    const bool has_quota = num_cores < num_allowed && !has_lists(config);
+    const bool in_turns = !has_quota && take_turns(config, num_allowed);
     const bool is_one_side = num_ffn == 0 || config.attention_workers == 0;
     const size_t side = is_one_side || in_turns ? num_cores : std::max<size_t>(1, num_cores / 2);
     CpuPlan plan;
@@ -190,14 +189,12 @@ Result<CpuPlan> plan_cpus(const Config& config,
         AFD_TRY(plan_lists(config, allowed, in_turns, plan));
         return plan;
     }
-    // Who takes turns does so on as many cores as each has threads; others may use all.
-    std::vector<uint32_t> cores = allowed;
-    if (in_turns) cores.resize(std::min(cores.size(), num_cores));
-    const size_t num_usable = std::max<size_t>(1, cores.size());
     // More threads than cores: whoever waits must give its core away (threads/thread_pool.h).
-    plan.oversubscribed = num_threads > num_usable;
+    plan.oversubscribed = num_threads > num_allowed;
     plan.in_turns = in_turns && plan.oversubscribed;
-    if (config.pin == "none") return plan;
+    // Containers on one machine do not see each other's claims, and all would choose the same
+    // cores.
+    if (config.pin == "none" || has_quota) return plan;
     // Pinning is the default because a thread that moves finds none of its data in the new core's
     // caches. Control threads and afdd are left to the kernel: which core they get made no
     // difference that 14 pairs of runs could show.
@@ -206,17 +203,17 @@ Result<CpuPlan> plan_cpus(const Config& config,
         // With any other number of threads some cores would get more of them than others.
         const bool all_on_all =
             std::all_of(workers.begin(), workers.end(), [&](const auto* worker) {
-                return worker->num_threads == cores.size();
+                return worker->num_threads == allowed.size();
             });
         for (WorkerCpus* worker : workers) {
-            if (all_on_all) worker->cpus = cores;
+            if (all_on_all) worker->cpus = allowed;
         }
         return plan;
     }
     size_t next = 0;
     for (WorkerCpus* worker : workers) {
         for (uint32_t i = 0; i < worker->num_threads; ++i) {
-            worker->cpus.push_back(cores[next++]);
+            worker->cpus.push_back(allowed[next++]);
         }
     }
     return plan;
@@ -227,12 +224,12 @@ double cpu_quota() {
                                          schedule::own_control_groups());
 }
 
-std::string quota_text(const std::vector<uint32_t>& allowed, double quota) {
+std::string quota_text(const Config& config, const std::vector<uint32_t>& allowed, double quota) {
     const size_t num_cores = cores_within(quota, allowed.size());
-    if (num_cores >= allowed.size()) return "";
+    if (num_cores >= allowed.size() || has_lists(config)) return "";
     return fmt::format(
         "the control group has time for {:.3g} of {} allowed cores: data threads whose number is "
-        "not chosen are dealt out as for {}",
+        "not chosen are dealt out as for {}, and none is pinned",
         quota,
         allowed.size(),
         num_cores);

@@ -34,11 +34,12 @@ Result<std::vector<std::vector<uint32_t>>> parse_cpu_lists(const std::string& te
 // Threads 0 means an equal share of the cores, half of them for each side (all of them when
 // colocated), at least one; but of no more cores than `quota` has time for (0: of all), since all
 // threads stand still when that is used up. With lists in pin it means a thread for each core of
-// the worker's list.
+// the worker's list, whatever the quota.
 // One attention and one FFN worker both compute on all of them, in turns, where nothing else was
 // chosen (cores, threads, two micro-batches, workers by hand or elsewhere).
 // pin = auto deals consecutive cores in the order of the lists if there are enough for all threads,
-// gives every worker all cores if each has as many threads, and else pins nothing.
+// gives every worker all cores if each has as many threads, and else pins nothing; nor under a
+// quota that leaves cores over.
 // Errors: kInvalidArgument if pin's lists do not match the workers or name a forbidden core.
 Result<CpuPlan> plan_cpus(const Config& config,
                           const std::vector<uint32_t>& allowed_cpus,
@@ -47,8 +48,10 @@ Result<CpuPlan> plan_cpus(const Config& config,
 // How many cores' worth of time the control groups of this process get; 0: all.
 double cpu_quota();
 
-// What the log says of a quota that leaves less than the allowed cores; empty: it does not.
-std::string quota_text(const std::vector<uint32_t>& allowed_cpus, double quota);
+// What the log says of a quota that changes the plan; empty: it does not.
+std::string quota_text(const Config& config,
+                       const std::vector<uint32_t>& allowed_cpus,
+                       double quota);
 
 // The cores that this process may run on.
 std::vector<uint32_t> allowed_cpus();

@@ -138,25 +138,25 @@ TEST(CpuPlan, ListsDecideHowManyThreadsThereAre) {
     EXPECT_TRUE(chosen.value().oversubscribed);
 }
 
-// Goal: threads that nobody chose do not use up the quota of the control group. Oracle: the plan
-// for as many cores as it has time for.
+// Goal: threads that nobody chose do not use up the quota of the control group, and containers that
+// do not see each other do not pin theirs to the same cores. Oracle: shares of whole cores.
 TEST(CpuPlan, AQuotaCountsAsSoManyCores) {
-    const auto turns = plan_cpus(make_config(1, 1, "auto"), cores(64), 3.5);
-    ASSERT_TRUE(turns.ok());
-    EXPECT_TRUE(turns.value().in_turns && turns.value().oversubscribed);
-    for (const WorkerCpus& worker : {turns.value().attention[0], turns.value().ffn[0]}) {
-        EXPECT_EQ(worker.num_threads, 4);
-        EXPECT_THAT(worker.cpus, ElementsAre(0, 1, 2, 3));
+    const auto one_of_each = plan_cpus(make_config(1, 1, "auto"), cores(64), 5.5);
+    ASSERT_TRUE(one_of_each.ok());
+    EXPECT_FALSE(one_of_each.value().in_turns || one_of_each.value().oversubscribed);
+    for (const WorkerCpus& worker :
+         {one_of_each.value().attention[0], one_of_each.value().ffn[0]}) {
+        EXPECT_EQ(worker.num_threads, 2);
+        EXPECT_THAT(worker.cpus, IsEmpty());
     }
-    const auto sides = plan_cpus(make_config(2, 1, "auto"), cores(64), 8);
-    ASSERT_TRUE(sides.ok());
-    EXPECT_EQ(sides.value().attention[1].num_threads, 2);
-    EXPECT_THAT(sides.value().ffn[0].cpus, ElementsAre(4, 5, 6, 7));
-    // Unpinned threads would wait for their turn on cores of their own.
-    const auto unpinned = plan_cpus(make_config(1, 1, "none"), cores(64), 4);
-    ASSERT_TRUE(unpinned.ok());
-    EXPECT_FALSE(unpinned.value().in_turns || unpinned.value().oversubscribed);
-    EXPECT_EQ(unpinned.value().ffn[0].num_threads, 2);
+    const auto three = plan_cpus(make_config(2, 1, "auto"), cores(64), 8);
+    ASSERT_TRUE(three.ok());
+    EXPECT_EQ(three.value().attention[1].num_threads, 2);
+    EXPECT_EQ(three.value().ffn[0].num_threads, 4);
+    const auto listed = plan_cpus(make_config(1, 1, "0-3;4-15"), cores(16), 2);
+    ASSERT_TRUE(listed.ok());
+    EXPECT_EQ(listed.value().ffn[0].num_threads, 12);
+    EXPECT_EQ(listed.value().ffn[0].cpus.size(), 12);
     Config config = make_config(1, 1, "auto");
     config.attention_threads = 8;
     config.ffn_threads = 8;
@@ -167,11 +167,13 @@ TEST(CpuPlan, AQuotaCountsAsSoManyCores) {
 }
 
 TEST(CpuPlan, AQuotaIsNamedWhereItLeavesLess) {
-    EXPECT_EQ(quota_text(cores(4), 0), "");
-    EXPECT_EQ(quota_text(cores(4), 4), "");
-    EXPECT_THAT(quota_text(cores(64), 3.5),
+    const Config config = make_config(1, 1, "auto");
+    EXPECT_EQ(quota_text(config, cores(4), 0), "");
+    EXPECT_EQ(quota_text(config, cores(4), 4), "");
+    EXPECT_EQ(quota_text(make_config(1, 1, "0;1"), cores(4), 2), "");
+    EXPECT_THAT(quota_text(config, cores(64), 3.5),
                 HasSubstr("time for 3.5 of 64 allowed cores: data threads whose number is not "
-                          "chosen are dealt out as for 4"));
+                          "chosen are dealt out as for 3, and none is pinned"));
 }
 
 TEST(CpuPlan, WrongListsSayWhy) {
