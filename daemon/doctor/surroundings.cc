@@ -69,8 +69,12 @@ Result<std::string> runtime_directory_of(const Config& config) {
     const Result<> there = check_runtime_directory(paths.directory);
     if (!there.ok() && there.error().code != Code::kNotFound) return there.error();
     if (!there.ok()) AFD_TRY(check_directory_of(paths.directory));
+    const bool is_made_with_it =
+        !there.ok() && std::filesystem::path(config.socket).lexically_normal().parent_path() ==
+                           std::filesystem::path(paths.directory).lexically_normal();
     // A host that joins has no clients.
-    if (config.join.empty() && !config.socket.empty()) AFD_TRY(check_directory_of(config.socket));
+    const bool has_socket = config.join.empty() && !config.socket.empty();
+    if (has_socket && !is_made_with_it) AFD_TRY(check_directory_of(config.socket));
     return paths.directory + (there.ok() ? "" : ", which is made at the start");
 }
 

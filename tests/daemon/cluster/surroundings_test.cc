@@ -115,7 +115,12 @@ TEST(Surroundings, ARuntimeDirectoryThatAStartRefusesIsFound) {
     }
     const ScopedVariable runtime("XDG_RUNTIME_DIR", directory.path().c_str());
     const std::string own = directory.path("afd");
-    EXPECT_EQ(finding_of(config, "runtime").text, own + ", which is made at the start");
+    // Also where it is to hold the clients' socket.
+    for (const std::string& socket : {std::string(), own + "/a.sock"}) {
+        config.socket = socket;
+        EXPECT_EQ(finding_of(config, "runtime").text, own + ", which is made at the start");
+    }
+    config.socket.clear();
     EXPECT_FALSE(std::filesystem::exists(own)) << "the doctor creates nothing";
     ASSERT_EQ(::mkdir(own.c_str(), 0700), 0);
     EXPECT_EQ(finding_of(config, "runtime").text, own);
