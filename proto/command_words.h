@@ -55,7 +55,8 @@ std::vector<std::string> without_bare_equals(const App& app, std::vector<std::st
 
 }  // namespace command_words_parts
 
-// app.parse(argc, argv), but "--name=" gives the option an empty value.
+// app.parse(argc, argv), but "--name=" gives the option an empty value. REQUIRES: the app has a
+// name: the library would take argv[0], which it does not see here.
 template <typename App>
 void parse_words(App& app, int argc, const char* const* argv) {
     std::vector<std::string> words =

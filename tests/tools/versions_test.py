@@ -27,6 +27,13 @@ class VersionsTest(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout, done.stderr),
                                  (0, f"{name} {VERSION}\n", ""))
 
+    def test_every_program_is_named_where_it_says_how_it_is_used(self):
+        for name in PROGRAMS:
+            with self.subTest(name=name):
+                done = subprocess.run([DIRECTORY / name, "--help"], capture_output=True,
+                                      text=True, check=False)
+                self.assertRegex(done.stdout, f"(?m)^Usage: {name} ")
+
 
 class StandardOutputTest(unittest.TestCase):
     # Goal: nobody takes lost results for a success. Method: a standard output without room.

@@ -109,7 +109,8 @@ int main_with(int argc, char** argv) {
         "  afd-link wire_a wire_b --delay-us 2000 --mbit 100 &\n"
         "  ip netns add b && ip link set wire_b netns b\n"
         "  ip addr add 10.9.0.1/30 dev wire_a && ip link set wire_a up\n"
-        "  ip netns exec b sh -c 'ip addr add 10.9.0.2/30 dev wire_b; ip link set wire_b up'\n");
+        "  ip netns exec b sh -c 'ip addr add 10.9.0.2/30 dev wire_b; ip link set wire_b up'\n",
+        "afd-link");
     app.set_version_flag("--version", "afd-link " AFD_VERSION);
     app.add_option("devices", options.devices, "Names of the two ends")
         ->required()

@@ -188,7 +188,8 @@ int main_with(int argc, char** argv) {
         "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --reference --rounding none\n"
         "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --numeric-class portable "
         "--chunk 1\n"
-        "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --kv-dtype int8\n");
+        "  afd-logits MODEL_DIR --ids ids.txt --out l.safetensors --kv-dtype int8\n",
+        "afd-logits");
     app.set_version_flag("--version", "afd-logits " AFD_VERSION);
     app.add_option("model_dir", options.model_dir, "Checkpoint in Hugging Face's layout")
         ->required();

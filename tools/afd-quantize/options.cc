@@ -156,7 +156,7 @@ unsigned Options::num_threads() const {
 
 std::optional<Options> read_options(int argc, char** argv, int& exit_code) {
     Options options;
-    CLI::App app(kHelp);
+    CLI::App app(kHelp, "afd-quantize");
     app.set_version_flag("--version", "afd-quantize " AFD_VERSION);
     add_options(app, options);
     try {
