@@ -13,7 +13,7 @@ namespace {
 
 // It is sent before this process is started.
 constexpr int kOfferMs = 10'000;
-// The channel keeps room for a whole message of 253; so it reads on while it has fewer than 32,
+// The channel keeps room for a whole message of 253; so it has at most 32 more,
 // which are within what is kept free for such moments (file_budget.h). If it took all that are on
 // their way, some could be lost for want of descriptors, and the upgrade with them.
 constexpr size_t kUnclaimedFdsMax = 253 + 32;

@@ -26,7 +26,8 @@ SteadyLoad::~SteadyLoad() {
 
 void SteadyLoad::run(size_t index) {
     client::Client client = instance_.connect();
-    for (size_t i = index; !is_ending_; ++i) {
+    // Once at least, however late this thread is.
+    for (size_t i = index; i == index || !is_ending_; ++i) {
         const size_t number = i % requests_.size();
         // Longer than anybody waits for replies.
         const auto found = client.generate(requests_[number], nullptr, nullptr, 3 * kPatience);

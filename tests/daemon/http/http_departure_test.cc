@@ -126,7 +126,8 @@ TEST_F(HttpDepartureTest, AHandedConnectionNeedsNoPlaceAndHearsTheRest) {
     gateway_->leave_to(heir_);
     expect_handed(1);
     ASSERT_FALSE(heir_.connections[0].unsent.empty()) << "all is sent: this tests nothing";
-    next_gateway_->limit_connections(1);
+    config_.connections_max = 1;
+    next_gateway_->limit_connections(1'000);
     HttpClient holder(loop_, *next_gateway_, next_services_);
     holder.post(kCompletions, kAsked);
     ASSERT_TRUE(run_until(loop_, [&] { return next_gateway_->num_in_flight() == 1; }));
