@@ -3,7 +3,6 @@
 // afdd: the supervisor and gateway of an instance. Exit codes: exit_codes.h.
 
 #include <fcntl.h>
-#include <fmt/core.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -30,6 +29,7 @@
 #include "daemon/options/command_line.h"
 #include "daemon/options/misspelt_variables.h"
 #include "daemon/options/resolved_config.h"
+#include "daemon/options/unused_options.h"
 #include "daemon/program/exit_codes.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/service_notifier.h"
@@ -53,18 +53,6 @@ std::string worker_directory() {
 ExitCode refuse(ExitCode code, const Error& why) {
     std::fprintf(stderr, "afdd: %s\n", why.message.c_str());
     return code;
-}
-
-// What was given and means nothing as the other options are.
-std::vector<std::string> unused_options(const ResolvedConfig& resolved) {
-    std::vector<std::string> unused;
-    if (!resolved.config.http.empty() || !resolved.config.join.empty()) return unused;
-    for (const auto& [name, origin] : resolved.origins) {
-        if (!name.starts_with("http_") || origin == "default") continue;
-        unused.push_back(
-            fmt::format("{} (from {}) has no effect without http = ADDRESS:PORT", name, origin));
-    }
-    return unused;
 }
 
 ExitCode print_checked(const ResolvedConfig& resolved) {
