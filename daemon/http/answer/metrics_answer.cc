@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/http/answer/metrics_answer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -46,7 +48,34 @@ bool prefers_openmetrics(std::string_view accept) {
     return quality > 0 && quality >= quality_of(accept, "text/plain");
 }
 
-// The family of a counter has the name without the _total that its samples have; the end is marked.
+// A whole number as OpenMetrics 1.0.0 wants it of a bound ("Canonical Numbers"): as Go prints a
+// float64, and with .0 where that has neither point nor exponent.
+std::string canonical(std::string_view whole_number) {
+    constexpr size_t kDigitsMax = 6;
+    if (whole_number.size() <= kDigitsMax) return std::string(whole_number) + ".0";
+    const std::string_view all = whole_number.substr(0, whole_number.find_last_not_of('0') + 1);
+    return fmt::format("{}{}{}e+{:02}",
+                       all.substr(0, 1),
+                       all.size() > 1 ? "." : "",
+                       all.substr(1),
+                       whole_number.size() - 1);
+}
+
+// The sample, with its bound in canonical form if it is that of a bucket: `le` is its last label.
+std::string with_canonical_bound(std::string_view line) {
+    const size_t end = line.rfind("\"} ");
+    if (end == std::string_view::npos || end == 0) return std::string(line);
+    const size_t begin = line.rfind('"', end - 1) + 1;
+    const std::string_view labels = line.substr(0, begin);
+    const std::string_view bound = line.substr(begin, end - begin);
+    const bool is_bound = labels.ends_with("{le=\"") || labels.ends_with(",le=\"");
+    const bool is_whole = bound.find_first_not_of("0123456789") == std::string_view::npos;
+    if (!is_bound || !is_whole || bound.empty()) return std::string(line);
+    return fmt::format("{}{}{}", labels, canonical(bound), line.substr(end));
+}
+
+// The family of a counter has the name without the _total that its samples have, the bounds of
+// buckets are written otherwise, and the end is marked.
 std::string to_openmetrics(std::string_view text) {
     std::string converted;
     converted.reserve(text.size() + 16);
@@ -67,7 +96,8 @@ std::string to_openmetrics(std::string_view text) {
                                    one.substr(0, name_end).ends_with(kTotal);
             const size_t cut = has_total ? name_end - kTotal.size() : 0;
             converted += one.substr(0, cut);
-            converted += one.substr(has_total ? name_end : 0);
+            const std::string_view rest = one.substr(has_total ? name_end : 0);
+            converted += one.starts_with('#') ? std::string(rest) : with_canonical_bound(rest);
         }
         help = {};
     }

@@ -2,7 +2,8 @@
 #pragma once
 
 // What a scraper reads: Prometheus' text format, version 0.0.4, or OpenMetrics 1.0.0 where its
-// Accept header prefers that. The families and values are the same.
+// Accept header prefers that. The families and values are the same; a bound that is a whole number
+// is `le="1"` in the one and `le="1.0"` in the other.
 
 #include <string>
 #include <string_view>

@@ -58,5 +58,48 @@ TEST(MetricsAnswer, OfOpenMetricsNamesCountersWithoutTheirEnd) {
               "# HELP\n# TYPE\nx# EOF\n");
 }
 
+// Goal: a bound has the one text that OpenMetrics has for it. Oracle: the examples of OpenMetrics
+// 1.0.0, "Considerations: Canonical Numbers".
+TEST(MetricsAnswer, OfOpenMetricsHasCanonicalBounds) {
+    const auto line_of = [](const std::string& line) {
+        std::string body = answer_metrics(line + "\n", "application/openmetrics-text").body;
+        const size_t end = body.find("\n# EOF\n");
+        return end == std::string::npos ? "no end" : body.substr(0, end);
+    };
+    for (const auto& [bound, canonical] :
+         std::initializer_list<std::pair<std::string, std::string>>{{"0", "0.0"},
+                                                                    {"1", "1.0"},
+                                                                    {"10", "10.0"},
+                                                                    {"100000", "100000.0"},
+                                                                    {"131071", "131071.0"},
+                                                                    {"1000000", "1e+06"},
+                                                                    {"1048576", "1.048576e+06"},
+                                                                    {"10000000000", "1e+10"},
+                                                                    {"0.5", "0.5"},
+                                                                    {"2.5", "2.5"},
+                                                                    {"1.024e-06", "1.024e-06"},
+                                                                    {"+Inf", "+Inf"},
+                                                                    {"", ""}}) {
+        EXPECT_EQ(line_of("h_bucket{le=\"" + bound + "\"} 2"),
+                  "h_bucket{le=\"" + canonical + "\"} 2");
+        EXPECT_EQ(line_of("h_bucket{a=\"1\",le=\"" + bound + "\"} 2"),
+                  "h_bucket{a=\"1\",le=\"" + canonical + "\"} 2");
+    }
+    // What only looks like a bound.
+    for (const char* line : {"g{handle=\"1\"} 2",
+                             "g{le=\"1\",worker=\"0\"} 2",
+                             "g{a=\",le=\"} 1",
+                             "g{a=\",le=\\\"1\"} 1",
+                             "g{a=\"1\"} 1",
+                             "g 1",
+                             "\"} 1"}) {
+        EXPECT_EQ(line_of(line), line);
+    }
+    EXPECT_EQ(line_of("# HELP a_total Has {le=\"1\"} \n# TYPE a_total counter"),
+              "# HELP a Has {le=\"1\"} \n# TYPE a counter");
+    EXPECT_EQ(line_of("# HELP g Has {le=\"1\"} \n# TYPE g gauge"),
+              "# HELP g Has {le=\"1\"} \n# TYPE g gauge");
+}
+
 }  // namespace
 }  // namespace afd::daemon
