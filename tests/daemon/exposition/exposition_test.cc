@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -215,6 +216,21 @@ TEST_F(ExpositionTest, HasVllmsBuckets) {
     has_all(requests_.total_s, {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680});
     has_all(requests_.prompt_tokens, {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000});
+}
+
+// The exception that docs/metrics.md names: what workers count in cannot be cut at vLLM's.
+TEST_F(ExpositionTest, StepsHaveBucketsBelowPowersOfTwo) {
+    std::istringstream lines(text());
+    std::vector<double> bounds;
+    for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("afd_iteration_tokens_bucket{")) continue;
+        constexpr std::string_view kBound = ",le=\"";
+        bounds.push_back(std::stod(line.substr(line.find(kBound) + kBound.size())));
+    }
+    std::vector<double> wanted;
+    for (int power = 2; power <= 8192; power *= 2) wanted.push_back(power - 1);
+    wanted.push_back(std::numeric_limits<double>::infinity());
+    EXPECT_EQ(bounds, wanted);
 }
 
 // Goal: where workers run, which host is missing and which link is down can be asked of Prometheus.
