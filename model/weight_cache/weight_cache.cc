@@ -73,7 +73,10 @@ bool WeightCache::is_usable(const std::string& directory) {
     while (made_in.has_relative_path() && !std::filesystem::exists(made_in, error)) {
         made_in = made_in.parent_path();
     }
-    return ::access(made_in.empty() ? "." : made_in.c_str(), W_OK | X_OK) == 0;
+    if (made_in.empty()) made_in = ".";
+    // A program, too, may be written and executed.
+    return std::filesystem::is_directory(made_in, error) &&
+           ::access(made_in.c_str(), W_OK | X_OK) == 0;
 }
 
 Result<std::string> WeightCache::folder(const std::string& name) const {

@@ -393,7 +393,10 @@ TEST(WeightCache, RefusesADirectoryThatOthersCanWrite) {
     EXPECT_THAT(WeightCache::open(file).error().message, HasSubstr("not a directory"));
     EXPECT_THAT(WeightCache::open(file + "/below").error().message,
                 HasSubstr("set weight_cache to"));
-    for (const std::string& wrong : {file, file + "/below", std::string()}) {
+    const std::string program = directory.write("program", "x");
+    ASSERT_EQ(::chmod(program.c_str(), 0700), 0);
+    for (const std::string& wrong :
+         {file, file + "/below", program + "/below", program + "/far/below", std::string()}) {
         EXPECT_FALSE(WeightCache::is_usable(wrong)) << wrong;
     }
 }
