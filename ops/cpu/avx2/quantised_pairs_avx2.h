@@ -3,7 +3,7 @@
 
 // Attention of one or two heads over a block of a quantised cache as it is (QuantisedBlock): what
 // is multiplied becomes floats of bf16 values in registers, with the bits of expand_key_pairs() and
-// expand_rows(). A block of 128 int8 values takes a Zen 3 2.4 instead of 3.1 us. What is left is
+// expand_rows(). A block of 128 int8 values takes a Zen 3 2.4 instead of 3.3 us. What is left is
 // mostly the rounding: four heads gained a tenth at most, which is not worth tiles of their own,
 // and eight lost one.
 //
