@@ -41,6 +41,13 @@ Result<schedule::RowDtype> choose_dispatch_dtype(std::optional<schedule::RowDtyp
                          "; leave dispatch_dtype at 'auto', or quantise the model with "
                          "afd-quantize --experts int8"};
     }
+    // One worker may have routed and shared experts, and a token's rows go to both.
+    if (dtype == schedule::RowDtype::kInt8 && model.quantisation.has_bf16_shared) {
+        return Error{Code::kInvalidArgument,
+                     "dispatch_dtype = 'int8': only experts with int8 weights take int8 rows, and "
+                     "the shared experts and dense MLPs of the model are bf16; leave "
+                     "dispatch_dtype at 'auto'"};
+    }
     return dtype;
 }
 
