@@ -7,6 +7,7 @@
 
 #include "model/foreign/foreign_floats.h"
 #include "model/foreign/foreign_int4.h"
+#include "model/foreign/foreign_int8.h"
 #include "model/foreign/fused_experts.h"
 #include "model/safetensors/float_types.h"
 #include "proto/failure.h"
@@ -32,6 +33,16 @@ Result<> check_scales(const std::string& name, std::span<const float> scales, si
 
 Result<> read_int8(const TensorStore& tensors, const std::string& name, StoredMatrix& matrix) {
     const std::array<uint64_t, 2> shape = {matrix.num_outputs, matrix.depth};
+    if (tensors.foreign().has(name)) {
+        AFD_ASSIGN(
+            ForeignInt8 stored,
+            read_foreign_int8({tensors, tensors.form(), name, matrix.num_outputs, matrix.depth},
+                              0,
+                              matrix.num_outputs));
+        matrix.int8 = std::move(stored.values);
+        matrix.int8_scale = std::move(stored.scale);
+        return {};
+    }
     AFD_ASSIGN(matrix.int8, tensors.read_as_stored<int8_t>(name, StorageType::kI8, shape));
     AFD_ASSIGN(matrix.int8_scale,
                tensors.read_as_stored<float>(

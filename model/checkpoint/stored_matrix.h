@@ -6,7 +6,7 @@
 //
 //   format    NAME.weight                NAME.weight_scale
 //   bf16      BF16 (or F32) [N, K]       none
-//   int8      I8 [N, K]                  F32 [N]
+//   int8      I8 [N, K]                  F32 [N]; of other programs as foreign_form.h says
 //   int4-g    U8 [N, ceil(K / 2)]        BF16 [N, ceil(K / g)], with -fp16 F16
 //   -zero     as foreign_form.h says; in memory as int4
 //   fp8-b128  F8_E4M3 [N, K]             none; NAME.weight_scale_inv (fp8_blocks.h)

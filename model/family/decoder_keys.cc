@@ -86,7 +86,7 @@ void read_quantisation(KeyReader& keys, ModelConfig& config) {
             "int8, int4-g32, int4-g64, int4-g32-fp16, int4-g64-fp16 or fp8-b128, \"attention\": "
             "bf16 or int8} and, with int8 experts, \"smooth\": true or false; or "
             "{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}; or \"quant_method\": "
-            "\"compressed-tensors\", \"gptq\" or \"awq\" with weights in fp8 or int4");
+            "\"compressed-tensors\", \"gptq\" or \"awq\" with weights in fp8, int8 or int4");
     }
     config.quantisation = {.experts = *experts, .attention = *attention, .smooth = is_smooth};
 }

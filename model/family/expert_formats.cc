@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "model/attention/attention_config.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/family/foreign_keys.h"
 #include "model/family/module_filter.h"
@@ -35,6 +36,21 @@ void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) 
             }
         }
     }
+}
+
+// The same for those of the attention that may have a format of their own.
+template <typename Look>
+void for_each_attention_matrix(const ModelConfig& config, const Look& look) {
+    for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
+        for (const AttentionMatrix& matrix : config.attention->matrices(config, layer)) {
+            look(matrix.prefix);
+        }
+    }
+}
+
+bool can_have_int8_attention(const ModelConfig& config) {
+    const auto formats = config.attention->formats();
+    return std::ranges::find(formats, WeightFormat::kInt8) != formats.end();
 }
 
 // The modules that a quantization_config calls quantised, which its reader has accepted.
@@ -139,6 +155,35 @@ void settle_int4(const TensorStore& tensors, ModelConfig& config) {
         !shared.is_uniform || (shared.scale && shared.scale != routed.scale);
 }
 
+void settle_int8(const TensorStore& tensors, ModelConfig& config) {
+    struct Census {
+        bool has_any = false;
+        bool has_other = false;
+    };
+    const ForeignMatrices foreign(tensors, config.form);
+    const auto look_into = [&](Census& census) {
+        return [&](const std::string& module) {
+            const bool is_int8 = foreign.has(module + ".weight");
+            census.has_any = census.has_any || is_int8;
+            // What is missing is named when it is read.
+            census.has_other = census.has_other || (!is_int8 && tensors.holds(module + ".weight"));
+        };
+    };
+    Census routed;
+    Census shared;
+    Census attention;
+    for_each_matrix(config, MlpKind::kRouted, look_into(routed));
+    for_each_matrix(config, MlpKind::kShared, look_into(shared));
+    for_each_attention_matrix(config, look_into(attention));
+    const auto is_int8 = [](const Census& census) { return census.has_any && !census.has_other; };
+    QuantisationConfig& quantisation = config.quantisation;
+    quantisation.experts = is_int8(routed) ? WeightFormat::kInt8 : WeightFormat::kBf16;
+    quantisation.has_bf16_shared = is_int8(routed) && shared.has_other;
+    quantisation.attention = is_int8(attention) && can_have_int8_attention(config)
+                                 ? WeightFormat::kInt8
+                                 : WeightFormat::kBf16;
+}
+
 void settle_fp8(const TensorStore& tensors, ModelConfig& config) {
     bool has_other = false;
     for_each_matrix(config, MlpKind::kShared, [&](const std::string& module) {
@@ -160,7 +205,8 @@ void settle_fused(const TensorStore& tensors, ModelConfig& config) {
 
 void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& config) {
     QuantisationConfig& quantisation = config.quantisation;
-    if (!config.form.is_int4() || !ops::is_int4(quantisation.experts)) return;
+    const bool is_int8 = config.form.kind == ForeignKind::kInt8Rows;
+    if (!is_int8 && (!config.form.is_int4() || !ops::is_int4(quantisation.experts))) return;
     const QuantisedModules modules(*keys.find("quantization_config"), is_part);
     const auto are_quantised = [&](MlpKind kind) {
         bool are_all = true;
@@ -174,11 +220,18 @@ void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& c
     } else {
         quantisation.experts = WeightFormat::kBf16;
     }
+    if (!is_int8 || !can_have_int8_attention(config)) return;
+    bool is_all = true;
+    for_each_attention_matrix(
+        config, [&](const std::string& module) { is_all = is_all && modules.has(module); });
+    if (is_all) quantisation.attention = WeightFormat::kInt8;
 }
 
 void settle_expert_formats(const TensorStore& tensors, ModelConfig& config) {
     if (config.form.kind == ForeignKind::kFusedExperts) {
         settle_fused(tensors, config);
+    } else if (config.form.kind == ForeignKind::kInt8Rows) {
+        settle_int8(tensors, config);
     } else if (ops::is_int4(int4_format_of(config.form, false))) {
         settle_int4(tensors, config);
     } else if (config.quantisation.experts == WeightFormat::kFp8Block128) {

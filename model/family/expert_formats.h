@@ -3,7 +3,8 @@
 
 // Which format experts have in memory where another program has quantised some of the matrices.
 // There are two answers, one for routed experts and one for shared ones with dense MLPs: released
-// models have the former in int4 and the latter, which are few, in bf16.
+// models have the former in int4 and the latter, which are few, in bf16. Where the form is int8,
+// there is a third one for the attention.
 
 #include "model/checkpoint/config.h"
 #include "model/checkpoint/tensor_store.h"
@@ -18,9 +19,11 @@ namespace afd::model {
 void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& config);
 
 // What the tensors say, whatever was foretold. Routed experts stay in int4 if each of their
-// matrices is, with scales of one type in 16 bits, and those of gpt-oss in mxfp4 if each is;
-// otherwise all of them are expanded to bf16. Shared experts and dense MLPs are in the format of
-// routed ones, int4 or fp8 in blocks, if each of their matrices is, otherwise in bf16.
+// matrices is, with scales of one type in 16 bits, in int8 if each is, and those of gpt-oss in
+// mxfp4 if each is; otherwise all of them are expanded to bf16. Shared experts and dense MLPs are
+// in the format of routed ones, int4, int8 or fp8 in blocks, if each of their matrices is,
+// otherwise in bf16. The attention is in int8 if each of AttentionConfig::matrices() is, otherwise
+// in bf16.
 void settle_expert_formats(const TensorStore& tensors, ModelConfig& config);
 
 }  // namespace afd::model

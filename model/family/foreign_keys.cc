@@ -103,6 +103,36 @@ void read_int4_weights(KeyReader& weights, ModelConfig& config) {
     config.form.is_symmetric = weights.flag("symmetric", true);
 }
 
+// Rows that int8 weights meet here are quantised one by one as they come, and nothing else is.
+void read_int8_groups(KeyReader& keys, KeyReader& weights, ModelConfig& config) {
+    config.form.kind = ForeignKind::kInt8Rows;
+    require(weights, "num_bits", 8, false);
+    require(weights, "type", "int", true);
+    require(weights, "symmetric", true, true);
+    require(weights, "strategy", "channel", false);
+    require(weights, "dynamic", false, true);
+    for (const Json& group : *keys.find("config_groups")) {
+        KeyReader inner(group, keys.origin() + ": config_groups");
+        const Json* rows = inner.find("input_activations");
+        if (rows == nullptr || !rows->is_object()) {
+            refuse_foreign(
+                inner, "input_activations", "an object (int8 weights multiply int8 activations)");
+        } else {
+            KeyReader activations(*rows, inner.origin() + ": input_activations");
+            require(activations, "num_bits", 8, false);
+            require(activations, "type", "int", true);
+            require(activations, "symmetric", true, true);
+            require(activations, "dynamic", true, false);
+            require(activations, "strategy", "token", false);
+            inner.adopt(activations);
+        }
+        if (inner.find("output_activations") != nullptr) {
+            refuse_foreign(inner, "output_activations", "none");
+        }
+        keys.adopt(inner);
+    }
+}
+
 // Weights that were rotated need rotations of activations, in each layer while it runs.
 void refuse_transforms(KeyReader& keys) {
     const Json* transforms = keys.find("transform_config");
@@ -114,7 +144,7 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
     const std::string format =
         keys.choice("format",
                     "",
-                    {"float-quantized", "pack-quantized", "mxfp4-pack-quantized"},
+                    {"float-quantized", "int-quantized", "pack-quantized", "mxfp4-pack-quantized"},
                     kForeignRemedy);
     if (keys.find("kv_cache_scheme") != nullptr) {
         refuse_foreign(keys, "kv_cache_scheme", "none (kv_dtype of afdd decides)");
@@ -128,6 +158,8 @@ void read_compressed(KeyReader& keys, ModelConfig& config) {
         require(inner, "num_bits", 8, false);
         require(inner, "type", "float", false);
         inner.choice("strategy", "tensor", {"tensor", "channel", "block"}, kForeignRemedy);
+    } else if (format == "int-quantized") {
+        read_int8_groups(keys, inner, config);
     } else if (format == "pack-quantized") {
         config.form.kind = ForeignKind::kPackedInt4;
         read_int4_weights(inner, config);
@@ -163,7 +195,9 @@ void read_foreign_quantisation(KeyReader& keys, const Json& object, ModelConfig&
     keys.adopt(inner);
     const Json* dtype = keys.find(keys.find("dtype") != nullptr ? "dtype" : "torch_dtype");
     const bool has_fp16 = dtype != nullptr && *dtype == "float16";
-    config.quantisation.experts = int4_format_of(config.form, has_fp16);
+    config.quantisation.experts = config.form.kind == ForeignKind::kInt8Rows
+                                      ? WeightFormat::kInt8
+                                      : int4_format_of(config.form, has_fp16);
 }
 
 WeightFormat int4_format_of(const ForeignForm& form, bool has_fp16_scales) {

@@ -20,7 +20,8 @@ void refuse_foreign(KeyReader& keys, const char* key, const std::string& support
 bool is_foreign_method(const std::string& quant_method);
 
 // Sets config.form, and config.quantisation.experts where a format of ours has the same values:
-// int4 in groups of 32 or a multiple of 64, in order, with the scales that `torch_dtype` suggests.
+// int8, or int4 in groups of 32 or a multiple of 64, in order, with the scales that `torch_dtype`
+// suggests.
 // Which experts that is true of: model/family/expert_formats.h.
 // Problems stay in `keys`. REQUIRES: is_foreign_method() of its quant_method.
 void read_foreign_quantisation(KeyReader& keys, const nlohmann::json& object, ModelConfig& config);

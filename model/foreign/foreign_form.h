@@ -8,6 +8,8 @@
 //
 //   kFp8Scaled     compressed-tensors, float-quantized: X.weight F8_E4M3 [N, K], X.weight_scale
 //                  [N, 1], [N], [1] or one for each block of 128 x 128.  W = value · scale
+//   kInt8Rows      compressed-tensors, int-quantized: X.weight I8 [N, K], X.weight_scale [N, 1] or
+//                  [N]; rows that meet it are quantised as they come.  W = value · scale
 //   kPackedInt4    compressed-tensors, pack-quantized: X.weight_packed [N, K / 8] words along K,
 //                  q + 8; X.weight_scale [N, G]; X.weight_zero_point [N / 8, G] words along N,
 //                  zero + 8, or none; X.weight_g_idx [K], or none.  W = (q - zero) · scale
@@ -33,6 +35,7 @@ inline constexpr const char* kForeignRemedy =
 enum class ForeignKind : uint8_t {
     kNone,
     kFp8Scaled,
+    kInt8Rows,
     kPackedInt4,
     kGptq,
     kAwq,

@@ -7,6 +7,7 @@
 
 #include "model/foreign/foreign_floats.h"
 #include "model/foreign/foreign_int4.h"
+#include "model/foreign/foreign_int8.h"
 #include "model/foreign/fused_experts.h"
 #include "ops/format/weight_format.h"
 #include "proto/failure.h"
@@ -59,6 +60,12 @@ constexpr std::array kLayouts = {
                   kCompressed,
                   &as_stored,
                   &foreign_fp8_rows},
+    ForeignLayout{ForeignKind::kInt8Rows,
+                  kWeight,
+                  ".weight_scale",
+                  kCompressed,
+                  &as_stored,
+                  &foreign_int8_rows},
     ForeignLayout{ForeignKind::kPackedInt4,
                   ".weight_packed",
                   ".weight_scale",
@@ -95,7 +102,9 @@ bool ForeignMatrices::has(std::string_view weight) const {
     if (form_.kind == ForeignKind::kFusedExperts) return is_fused_expert(tensors_, weight);
     const TensorInfo* values = tensors_.find(part_name(weight, layout_of(form_).values));
     if (values == nullptr || values->shape.size() != 2) return false;
-    return form_.kind != ForeignKind::kFp8Scaled || values->dtype == StorageType::kF8E4M3;
+    // In these, what is not quantised has tensors of the same names.
+    if (form_.kind == ForeignKind::kFp8Scaled) return values->dtype == StorageType::kF8E4M3;
+    return form_.kind != ForeignKind::kInt8Rows || values->dtype == StorageType::kI8;
 }
 
 std::optional<std::string> ForeignMatrices::weight_of(const std::string& tensor) const {

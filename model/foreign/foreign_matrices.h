@@ -3,8 +3,8 @@
 
 // ForeignMatrices: the matrices of a store that another program has quantised
 // (model/foreign/foreign_form.h): which they are, where their parts lie, and their values. Those
-// who want values alone call TensorStore::read_bf16(), which asks here. One that keeps int4 as it
-// is: foreign_int4.h.
+// who want values alone call TensorStore::read_bf16(), which asks here. Who keeps int4 or int8 as
+// it is: foreign_int4.h, foreign_int8.h.
 //
 // A matrix is called "X.weight", whatever its tensors are called. Messages name the tensor, and
 // what can be done.

@@ -24,6 +24,8 @@ using ops::WeightFormat;
 // program, whose original may be gone.
 bool is_source(const model::ModelConfig& config) {
     const WeightFormat experts = config.quantisation.experts;
+    // Attention in int8 without afd-quantize.
+    if (config.form.kind == model::ForeignKind::kInt8Rows) return true;
     return config.quantisation.attention == WeightFormat::kBf16 &&
            (config.form.kind != model::ForeignKind::kNone || experts == WeightFormat::kBf16 ||
             experts == WeightFormat::kFp8Block128);

@@ -295,12 +295,54 @@ void CheckpointBuilder::store_as_packed_int4(const std::string& kept) {
         {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
 }
 
+void CheckpointBuilder::store_as_int8(const std::string& kept, bool is_ours) {
+    std::vector<Tensor> scales;
+    for (Tensor& tensor : tensors_) {
+        if (!has(tensor.name, "_proj") || tensor.shape.size() != 2) continue;
+        if (!kept.empty() && has(tensor.name, kept)) continue;
+        const bool is_expanded = is_ours && has(tensor.name, "kv_b_proj");
+        const size_t depth = tensor.shape[1];
+        Tensor scale{tensor.name + "_scale", {tensor.shape[0], 1}, {}, {}};
+        for (size_t n = 0; n < tensor.shape[0]; ++n) {
+            const auto row = std::span(tensor.values).subspan(n * depth, depth);
+            float largest = 0;
+            for (const ops::Bf16 value : row) {
+                largest = std::max(largest, std::abs(ops::to_float(value)));
+            }
+            // All 256 values are for use.
+            const float step = ops::to_float(ops::from_float(largest / 127.5f));
+            for (ops::Bf16& value : row) {
+                const auto q = std::clamp(std::lround(ops::to_float(value) / step), -128L, 127L);
+                if (is_expanded) value = ops::from_float(static_cast<float>(q) * step);
+                if (!is_expanded) tensor.int8.push_back(static_cast<int8_t>(q));
+            }
+            if (is_ours) scale.floats.push_back(step);
+            if (!is_ours) scale.values.push_back(ops::from_float(step));
+        }
+        if (is_ours) scale.shape.pop_back();
+        if (!is_expanded) scales.push_back(std::move(scale));
+    }
+    tensors_.insert(tensors_.end(), scales.begin(), scales.end());
+    if (is_ours) {
+        config_["quantization_config"] = {
+            {"quant_method", "afd"}, {"experts", "int8"}, {"attention", "int8"}};
+        return;
+    }
+    const json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
+    const json rows = {{"num_bits", 8}, {"type", "int"}, {"strategy", "token"}, {"dynamic", true}};
+    const json group = {{"targets", {"Linear"}}, {"weights", weights}, {"input_activations", rows}};
+    config_["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                      {"format", "int-quantized"},
+                                      {"config_groups", {{"group_0", group}}}};
+}
+
 TensorToWrite CheckpointBuilder::to_write(const Tensor& tensor) {
     const auto of = [&](StorageType type, const auto& values) {
         return TensorToWrite{tensor.name, type, tensor.shape, std::as_bytes(std::span(values))};
     };
     if (!tensor.integers.empty()) return of(StorageType::kI32, tensor.integers);
     if (!tensor.fp8.empty()) return of(StorageType::kF8E4M3, tensor.fp8);
+    if (!tensor.int8.empty()) return of(StorageType::kI8, tensor.int8);
     if (!tensor.floats.empty()) return of(StorageType::kF32, tensor.floats);
     if (!tensor.exponents.empty()) return of(StorageType::kF8E8M0, tensor.exponents);
     return of(StorageType::kBf16, tensor.values);

@@ -56,6 +56,11 @@ class CheckpointBuilder {
     // names stay. REQUIRES: depths are multiples of 8.
     void store_as_packed_int4(const std::string& kept = "");
 
+    // Turns every projection into int8 as compressed-tensors stores it, with a bf16 scale for each
+    // row, and says so in the configuration. Those with `kept` in their names stay. `is_ours`: the
+    // same numbers as afd-quantize stores them, kv_b_proj expanded to bf16.
+    void store_as_int8(const std::string& kept = "", bool is_ours = false);
+
     // Writes config.json and model.safetensors into `directory`.
     void write(const std::string& directory) const;
 
@@ -66,6 +71,7 @@ class CheckpointBuilder {
         std::vector<ops::Bf16> values;
         std::vector<int32_t> integers;  // Instead of values, or empty, as the others:
         std::vector<ops::E4m3> fp8 = {};
+        std::vector<int8_t> int8 = {};
         std::vector<float> floats = {};
         std::vector<uint8_t> exponents = {};  // ue8m0
     };

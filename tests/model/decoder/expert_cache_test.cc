@@ -487,6 +487,38 @@ TEST_P(ExpertCacheTest, AProblemOfTheModelIsAnErrorAndLeavesNoFile) {
                 HasSubstr("layer 0, expert 1: the model has 3 layers and this one 1 experts"));
 }
 
+// Goal: int8 of another program is kept as ours is. Oracle: what is packed without a cache, which
+// has the sizes of our int8.
+TEST(ForeignExpertCache, KeepsInt8OfAnotherProgram) {
+    const test::TemporaryDirectory source;
+    const test::TemporaryDirectory kept;
+    CheckpointBuilder builder(small_config());
+    builder.store_as_int8("shared_experts");
+    builder.write(source.path());
+    const ModelFiles files = ModelFiles::open(source.path()).value();
+    const ModelConfig& config = files.config();
+    const std::vector<ExpertSlot> slots = all_expert_slots(config);
+    ops::SerialParallel serial;
+    const auto load = [&](const WeightCache& cache) {
+        return load_experts(files,
+                            slots,
+                            config.num_layers * experts_per_layer(config),
+                            ops::best_numeric_class(),
+                            serial,
+                            cache)
+            .value();
+    };
+    const std::string folder = kept.path() + "/cache";
+    const LoadedExperts first = load(WeightCache::open(folder).value());
+    const LoadedExperts second = load(WeightCache::open(folder).value());
+    EXPECT_EQ(first.report.num_written, kNumLayers);
+    EXPECT_EQ(second.report.num_mapped, kNumLayers);
+    EXPECT_EQ(bytes_of(second.table), bytes_of(load(WeightCache()).table));
+    for (const auto& entry : fs::directory_iterator(folder)) {
+        EXPECT_THAT(entry.path().string(), HasSubstr("-int8-shared-bf16"));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats,
                          ExpertCacheTest,
                          ::testing::Values(ops::WeightFormat::kBf16,

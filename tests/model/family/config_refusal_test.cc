@@ -47,8 +47,9 @@ INSTANTIATE_TEST_SUITE_P(
             "int8} and, "
             "with int8 experts, \"smooth\": true or false; or {\"quant_method\": \"fp8\", "
             "\"weight_block_size\": [128, 128]}; or \"quant_method\": \"compressed-tensors\", "
-            "\"gptq\" or \"awq\" with weights in fp8 or int4; for another one run afd-quantize on "
-            "the original model or convert this one to bf16"},
+            "\"gptq\" or \"awq\" with weights in fp8, int8 or int4; for another one run "
+            "afd-quantize "
+            "on the original model or convert this one to bf16"},
         Refusal{"/quantization_config",
                 {{"quant_method", "gptq"}, {"bits", 3}},
                 Code::kUnimplemented,
@@ -74,11 +75,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"GEMM\"; for another one run afd-quantize on the original model or convert this "
                 "one to bf16"},
         Refusal{"/quantization_config",
-                {{"quant_method", "compressed-tensors"}, {"format", "int-quantized"}},
+                {{"quant_method", "compressed-tensors"}, {"format", "naive-quantized"}},
                 Code::kUnimplemented,
-                "config.json: quantization_config: format is \"int-quantized\"; supported: "
-                "\"float-quantized\", \"pack-quantized\", \"mxfp4-pack-quantized\"; for another "
-                "one run afd-quantize on the original model or convert this one to bf16"},
+                "config.json: quantization_config: format is \"naive-quantized\"; supported: "
+                "\"float-quantized\", \"int-quantized\", \"pack-quantized\", "
+                "\"mxfp4-pack-quantized\"; for another one run afd-quantize on the original model "
+                "or convert this one to bf16"},
         Refusal{"/compression_config",
                 {{"quant_method", "compressed-tensors"}},
                 Code::kUnimplemented,
