@@ -94,6 +94,7 @@ FORMATS = {
     "AWQ": foreign_np.quantization_config({"method": "awq", "group": 128}),
     "packed int4": foreign_np.quantization_config(
         {"method": "packed", "group": 128, "symmetric": True}),
+    "W8A8": foreign_np.quantization_config({"method": "int8", "scales": "BF16"}),
     "fp8 of rows": foreign_np.quantization_config({"method": "fp8", "scales": "BF16"}),
     "mxfp4": foreign_np.quantization_config({"method": "mxfp4"}),
 }
@@ -123,13 +124,14 @@ FORMATS_TEXT = """\
 The format is that of the experts, the shared experts and the dense MLPs ([weights.md](weights.md)).
 bf16 and fp8 (in blocks of 128 x 128) load as released; int8 and int4 load as `afd-quantize` writes
 them. Attention is in bf16 or int8. The formats of GPTQ, AWQ and compressed-tensors (packed int4,
-fp8 with a scale for each row, mxfp4) load as downloaded; experts in int4 stay int4, with or without
-zero points, in groups of 32 or a multiple of 64 that are not mixed, and all else becomes bf16.
-Where only the routed experts are in int4 or fp8, the shared experts and dense MLPs stay in bf16. As
+W8A8, fp8 with a scale for each row, mxfp4) load as downloaded; experts in int4 stay int4, with or
+without zero points, in groups of 32 or a multiple of 64 that are not mixed; experts and attention
+of W8A8, `int-quantized` with dynamic activations, stay int8; and all else becomes bf16. Where only
+the routed experts are in int4, int8 or fp8, the shared experts and dense MLPs stay in bf16. As
 released, DeepSeek-V3, R1, V3.1, Kimi-K2 and MiniMax-M2 are in fp8. gpt-oss has its experts in its
 own mxfp4 layout: they stay mxfp4, also with int8 attention, and take as many bytes as int4.
 
-Each of these eleven formats was tried with `afdd --check-config`, on `config.json` alone; the table
+Each of these twelve formats was tried with `afdd --check-config`, on `config.json` alone; the table
 lists those it accepted.
 
 The tokenizer column names a case of `tests/model/tokenizer/golden/golden.json`: the normalizer,

@@ -3,9 +3,9 @@
 Written from the published formats; nothing here is derived from the C++ code. A "form" is what
 make_checkpoint.py's variants ask for:
 
-    method     gptq, awq, packed (compressed-tensors, pack-quantized), fp8 (float-quantized), mxfp4
-               (mxfp4-pack-quantized), mxfp4_fused (the experts of gpt-oss),
-               mxfp4_fused_expanded (the same values in BF16)
+    method     gptq, awq, packed (compressed-tensors, pack-quantized), fp8 (float-quantized), int8
+               (int-quantized, with activations in int8), mxfp4 (mxfp4-pack-quantized), mxfp4_fused
+               (the experts of gpt-oss), mxfp4_fused_expanded (the same values in BF16)
     group      inputs that share a scale; -1: all
     symmetric  zero points are all 8, and none are stored where the format can do without
     negative   every second scale is negative, as AutoRound writes them
@@ -122,6 +122,13 @@ def fp8_tensors(name: str, values: Array, form: dict) -> Tensors:
     return {name: ("F8_E4M3", packed), name + "_scale": ("BF16", stored)}
 
 
+def int8_tensors(name: str, values: Array, form: dict) -> Tensors:
+    """A scale a row; -128 is a value, too."""
+    scale = as_stored(np.abs(values).max(-1, keepdims=True) / np.float32(127.5), form["scales"])
+    q = np.clip(np.rint(values / scale.astype(np.float32)), -128, 127).astype(np.int8)
+    return {name: ("I8", q), name + "_scale": (form["scales"], scale)}
+
+
 def mxfp4_tensors(name: str, values: Array) -> Tensors:
     rows, depth = values.shape
     padded = np.pad(values, [(0, 0), (0, -depth % 32)]).reshape(rows, -1, 32)
@@ -189,6 +196,8 @@ def tensors_of(name: str, values: Array, form: dict, random: np.random.Generator
     """What a checkpoint in this form has for the weight `name` [N, K]."""
     if form["method"] == "fp8":
         return fp8_tensors(name, values, form)
+    if form["method"] == "int8":
+        return int8_tensors(name, values, form)
     if form["method"] == "mxfp4":
         return mxfp4_tensors(name, values)
     return int4_tensors(name, values, form, random)
@@ -208,7 +217,14 @@ def quantization_config(form: dict) -> dict:
     if method == "awq":
         return {"quant_method": "awq", "bits": 4, "group_size": group, "zero_point": True,
                 "version": "gemm", "modules_to_not_convert": ["gate"]}
-    if method == "fp8":
+    activations = None
+    if method == "int8":
+        weights = {"num_bits": 8, "type": "int", "symmetric": True, "group_size": None,
+                   "strategy": "channel", "dynamic": False, "observer": "minmax"}
+        activations = {"num_bits": 8, "type": "int", "symmetric": True, "group_size": None,
+                       "strategy": "token", "dynamic": True, "observer": None}
+        kind = "int-quantized"
+    elif method == "fp8":
         weights = {"num_bits": 8, "type": "float", "symmetric": True, "group_size": None,
                    "strategy": "tensor" if form["scales"] == "tensor" else "channel"}
         kind = "float-quantized"
@@ -225,7 +241,7 @@ def quantization_config(form: dict) -> dict:
     return {"quant_method": "compressed-tensors", "format": kind,
             "ignore": form.get("ignore", ["lm_head"]),
             "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
-                                          "input_activations": None,
+                                          "input_activations": activations,
                                           "output_activations": None}},
             "kv_cache_scheme": None, "quantization_status": "compressed"}
 
@@ -277,8 +293,15 @@ def expand_fp8(packed: Array, scale: Array) -> Array:
     return safetensors_np.round_bf16(values)
 
 
+def expand_int8(values: Array, scale: Array) -> Array:
+    return safetensors_np.round_bf16(values.astype(np.float32) * scale.astype(np.float32))
+
+
 def expanded(tensors: dict[str, Array], config: dict) -> dict[str, Array]:
-    """All weights by their plain names; the others as they are."""
+    """All weights by their plain names; the others as they are, and those in int8, with scales [N].
+
+    Of the latter kv_b_proj is expanded, since it is absorbed into the query.
+    """
     tensors = unfused(tensors)
     quantisation = config.get("quantization_config") or {}
     if quantisation.get("quant_method") not in ("gptq", "awq", "compressed-tensors"):
@@ -295,6 +318,12 @@ def expanded(tensors: dict[str, Array], config: dict) -> dict[str, Array]:
                            else expand_packed(tensors, weight))
         elif quantisation.get("format") == "float-quantized" and name + "_scale" in tensors:
             out[name] = expand_fp8(value, tensors[name + "_scale"])
+        elif quantisation.get("format") == "int-quantized" and name + "_scale" in tensors:
+            scale = tensors[name + "_scale"]
+            if name.endswith(".kv_b_proj.weight"):
+                out[name] = expand_int8(value, scale)
+            else:
+                out[name], out[name + "_scale"] = value, scale.reshape(-1).astype(np.float32)
         elif not re.search(r"(_scale|_zero_point|_shape|_g_idx|\.qzeros|\.scales|\.g_idx)$", name):
             out[name] = value
     return out

@@ -149,6 +149,9 @@ VARIANTS: dict[str, dict] = {
                         "num_local_experts": 4,
                         "form": {"method": "awq", "group": 128, "symmetric": False,
                                  "scales": "F16"}},
+    "qwen3_moe_w8a8": {**QWEN3, "form": {"method": "int8", "scales": "BF16"}},
+    "qwen3_moe_w8a8_experts": {**QWEN3, "form": {"method": "int8", "scales": "BF16",
+                                                 "ignore": ["lm_head", "re:.*self_attn.*"]}},
     "qwen3_moe_fp8": {**QWEN3, "form": {"method": "fp8", "scales": "tensor"}},
     "glm4_moe": GLM4,
     # 4.5-Air: no norms of q and k.

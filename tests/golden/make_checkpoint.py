@@ -61,6 +61,9 @@ GPTQ = {"method": "gptq", "group": 64, "symmetric": True, "scales": "F16"}
 ROUTED_ALONE = ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
                 r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"]
 
+# The same with the attention, of which kv_b_proj is expanded.
+ALL_BUT_SHARED = [entry for entry in ROUTED_ALONE if "self_attn" not in entry]
+
 # num_shards, weights_dtype, router_dtype, fp8_scales, form (foreign_np.py) and layout (layout_np.py)
 # steer this program and do not reach config.json.
 VARIANTS: dict[str, dict] = {
@@ -97,7 +100,8 @@ VARIANTS: dict[str, dict] = {
                       "moe_intermediate_size": 44, "n_routed_experts": 9,
                       "num_experts_per_tok": 3},
     # As other programs quantise, all linears but routers and head, or routed experts alone.
-    # int4 stays int4 in the experts; groups out of order, e2m1 and scales of rows become bf16.
+    # int4 stays int4 in the experts, int8 also in the attention; groups out of order, e2m1 and fp8
+    # with scales of rows become bf16.
     "v3_gptq": {"form": GPTQ, "torch_dtype": "float16"},
     "v3_gptq_order": {"form": {**GPTQ, "symmetric": False, "order": True, "version": "gptq_v2"}},
     "v3_packed": {"form": {"method": "packed", "group": 128, "symmetric": True, "scales": "BF16"},
@@ -110,6 +114,7 @@ VARIANTS: dict[str, dict] = {
                                 "order": True, "scales": "BF16"}},
     "v3_fp8_channel": {"form": {"method": "fp8", "scales": "BF16"}},
     "v3_mxfp4": {"form": {"method": "mxfp4"}},
+    "v3_w8a8": {"form": {"method": "int8", "scales": "F32", "ignore": ALL_BUT_SHARED}},
     # Dense and MoE layers take turns; no layer is dense for being first.
     "v3_every_second": {"num_hidden_layers": 5, "first_k_dense_replace": 0, "moe_layer_freq": 2},
     # The router of DeepSeek-V4 in a V3 decoder: square root of softplus, and of the MoE layers the
