@@ -173,7 +173,7 @@ TEST(ResultFiles, SayHowMuchIsNeededWhereThereIsNoRoom) {
     EXPECT_EQ(made.error().code, Code::kResourceExhausted);
     EXPECT_EQ(made.error().message,
               target.path("model.safetensors") +
-                  ": writing: File too large; the weights need 0.0 GiB in all. Free as much, raise "
+                  ": writing: File too large; the weights need 0.2 MiB in all. Free as much, raise "
                   "the limit of your files, or give --out a place on another disk");
 }
 
