@@ -10,40 +10,23 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "model/checkpoint/expert_tensors.h"
-#include "model/checkpoint/tensor_store.h"
-#include "model/safetensors/safetensors_writer.h"
-#include "tests/model/family/v3_config.h"
-#include "tests/temporary_directory.h"
+#include "tests/model/family/settled_formats.h"
 
 namespace afd::model {
 namespace {
 
 using nlohmann::json;
 
-// Two layers, the first of them dense, two routed experts and a shared one.
-class ExpertFormats : public ::testing::Test {
+class ExpertFormats : public SettledFormats {
   protected:
-    ExpertFormats() {
-        for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-            for (uint32_t e = 0; e < num_layer_experts(config_, layer); ++e) {
-                for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
-                    add_int4(expert_prefix(config_, layer, e) + part);
-                }
-            }
-        }
+    ExpertFormats() : SettledFormats(packed_v3()) {
+        for_each_expert_module([this](const std::string& module) { add_int4(module); });
     }
 
     static ModelConfig packed_v3(const json& ignored = json::array()) {
-        json config = v3_config();
-        config.update(json{{"num_hidden_layers", 2},
-                           {"first_k_dense_replace", 1},
-                           {"n_routed_experts", 2},
-                           {"num_experts_per_tok", 1},
-                           {"n_group", 1},
-                           {"topk_group", 1}});
+        json config = two_layer_config();
         const json weights = {{"num_bits", 4}, {"type", "int"}, {"group_size", 32}};
         config["quantization_config"] = {{"quant_method", "compressed-tensors"},
                                          {"format", "pack-quantized"},
@@ -52,44 +35,14 @@ class ExpertFormats : public ::testing::Test {
         return parse_model_config(config.dump(), "config.json").value();
     }
 
-    void add(const std::string& name, StorageType type) {
-        const size_t num_bytes = storage_type_bits(type) / 8;
-        tensors_.push_back({name, type, {1, 1}, std::as_bytes(std::span(zero_)).first(num_bytes)});
-    }
     void add_int4(const std::string& module, StorageType scale = StorageType::kBf16) {
         add(module + ".weight_packed", StorageType::kI32);
         add(module + ".weight_scale", scale);
-    }
-    void remove(const std::string& module) {
-        std::erase_if(tensors_, [&](const TensorToWrite& tensor) {
-            return tensor.name.starts_with(module + ".");
-        });
-    }
-    // Instead of int4.
-    void store_bf16(const std::string& module) {
-        remove(module);
-        add(module + ".weight", StorageType::kBf16);
     }
     void store_int4(const std::string& module, StorageType scale) {
         remove(module);
         add_int4(module, scale);
     }
-
-    std::string settled() {
-        EXPECT_TRUE(write_safetensors(directory_.path("model.safetensors"), tensors_).ok());
-        settle_expert_formats(TensorStore::open(directory_.path()).value(), config_);
-        return describe(config_.quantisation);
-    }
-
-    const std::string routed_ = "model.layers.1.mlp.experts.1.up_proj";
-    const std::string shared_ = "model.layers.1.mlp.shared_experts.down_proj";
-    const std::string dense_ = "model.layers.0.mlp.gate_proj";
-    ModelConfig config_ = packed_v3();
-
-  private:
-    const test::TemporaryDirectory directory_;
-    const std::vector<uint64_t> zero_ = std::vector<uint64_t>(1);
-    std::vector<TensorToWrite> tensors_;
 };
 
 TEST_F(ExpertFormats, StayInt4WhereAllAreWhateverWasForetold) {

@@ -9,16 +9,12 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "model/attention/attention_config.h"
-#include "model/checkpoint/expert_tensors.h"
 #include "model/family/config_file.h"
 #include "model/family/expert_formats.h"
 #include "model/foreign/foreign_form.h"
-#include "model/safetensors/safetensors_writer.h"
-#include "tests/model/family/v3_config.h"
-#include "tests/temporary_directory.h"
+#include "tests/model/family/settled_formats.h"
 
 namespace afd::model {
 namespace {
@@ -28,13 +24,7 @@ using nlohmann::json;
 // As llm-compressor writes it: two layers, the first of them dense, two routed experts and a shared
 // one.
 json int8_config() {
-    json config = v3_config();
-    config.update(json{{"num_hidden_layers", 2},
-                       {"first_k_dense_replace", 1},
-                       {"n_routed_experts", 2},
-                       {"num_experts_per_tok", 1},
-                       {"n_group", 1},
-                       {"topk_group", 1}});
+    json config = two_layer_config();
     const json weights = {{"num_bits", 8},
                           {"type", "int"},
                           {"symmetric", true},
@@ -190,51 +180,19 @@ INSTANTIATE_TEST_SUITE_P(
                    "output_activations is {\"num_bits\":8}; supported: none"}),
     [](const auto& param_info) { return param_info.param.name; });
 
-class Int8Formats : public ::testing::Test {
+class Int8Formats : public SettledFormats {
   protected:
-    Int8Formats() {
+    Int8Formats() : SettledFormats(int8_parsed(int8_config())) {
+        for_each_expert_module(
+            [this](const std::string& module) { add(module + ".weight", StorageType::kI8); });
         for (uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-            for (uint32_t e = 0; e < num_layer_experts(config_, layer); ++e) {
-                for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
-                    add(expert_prefix(config_, layer, e) + part, StorageType::kI8);
-                }
-            }
             for (const AttentionMatrix& matrix : config_.attention->matrices(config_, layer)) {
-                add(matrix.prefix, StorageType::kI8);
+                add(matrix.prefix + ".weight", StorageType::kI8);
             }
         }
     }
 
-    void add(const std::string& module, StorageType type) {
-        const size_t num_bytes = storage_type_bits(type) / 8;
-        tensors_.push_back(
-            {module + ".weight", type, {1, 1}, std::as_bytes(std::span(zero_)).first(num_bytes)});
-    }
-    void remove(const std::string& module) {
-        std::erase_if(tensors_, [&](const TensorToWrite& tensor) {
-            return tensor.name == module + ".weight";
-        });
-    }
-    void store_bf16(const std::string& module) {
-        remove(module);
-        add(module, StorageType::kBf16);
-    }
-
-    std::string settled() {
-        EXPECT_TRUE(write_safetensors(directory_.path("model.safetensors"), tensors_).ok());
-        settle_expert_formats(TensorStore::open(directory_.path()).value(), config_);
-        return describe(config_.quantisation);
-    }
-
-    const std::string routed_ = "model.layers.1.mlp.experts.1.up_proj";
-    const std::string shared_ = "model.layers.1.mlp.shared_experts.down_proj";
     const std::string attention_ = "model.layers.1.self_attn.o_proj";
-    ModelConfig config_ = int8_parsed(int8_config());
-
-  private:
-    const test::TemporaryDirectory directory_;
-    const std::vector<uint64_t> zero_ = std::vector<uint64_t>(1);
-    std::vector<TensorToWrite> tensors_;
 };
 
 TEST_F(Int8Formats, AreWhatTheTensorsSayWhateverWasForetold) {
