@@ -2,11 +2,12 @@
 //
 // Rows that change on their way between the workers.
 //
-// Method: while requests run, this process flips bits of rows in the windows of a live instance, as
-// bad memory would, and nothing but rows: at most three, spread over the time of a few requests,
-// where they are to be mended, because a row is sent again three times; elsewhere some thousand a
-// second. Oracle: the replies of the same instance before that, token ids and log probabilities to
-// the last bit. Without checksums they change, which shows that the method disturbs anything.
+// Method: while requests run, this process flips a bit of each row in the windows of a live
+// instance, as bad memory would, and nothing but rows; whoever reads them is stopped meanwhile, so
+// that some are on their way. At most three times, spread over the time of a few requests, where
+// they are to be mended, because a row is sent again three times; elsewhere all the time. Oracle:
+// the replies of the same instance before that, token ids and log probabilities to the last bit.
+// Without checksums they change, which shows that the method disturbs anything.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -45,10 +46,10 @@ std::vector<client::Generate> checked_requests() {
     return made;
 }
 
-// The rows of one window: they are the end of it.
+// The rows of one window, which are the end of it, and who reads them.
 class WindowRows {
   public:
-    explicit WindowRows(const std::string& name) {
+    WindowRows(const std::string& name, pid_t reader) : reader_(reader) {
         const int fd = open(("/dev/shm/" + name).c_str(), O_RDWR | O_CLOEXEC);
         struct stat stats {};
         if (fd < 0 || fstat(fd, &stats) != 0) ADD_FAILURE() << name;
@@ -63,27 +64,37 @@ class WindowRows {
     WindowRows& operator=(const WindowRows&) = delete;
 
     void flip(std::mt19937& random) {
-        const size_t row = random() % kNumRows;
-        const size_t byte = random() % kRowContent;
-        auto& word = memory_[bytes_ - (kNumRows - row) * kRowStride + byte];
-        std::atomic_ref<uint8_t>(word).fetch_xor(static_cast<uint8_t>(1U << random() % 8));
+        // By then another worker has written what it has.
+        constexpr useconds_t kStopUs = 2'000;
+        send_signal(reader_, SIGSTOP);
+        usleep(kStopUs);
+        for (size_t row = 0; row < kNumRows; ++row) {
+            const size_t byte = random() % kRowContent;
+            auto& word = memory_[bytes_ - (kNumRows - row) * kRowStride + byte];
+            std::atomic_ref<uint8_t>(word).fetch_xor(static_cast<uint8_t>(1U << random() % 8));
+        }
+        send_signal(reader_, SIGCONT);
     }
 
   private:
     static constexpr size_t kNumRows = kMicroBatches * kMicroBatchSize * kSlots;
+    pid_t reader_ = -1;
     uint8_t* memory_ = nullptr;
     size_t bytes_ = 0;
 };
 
-// Flips bits of rows in the windows of the instance, in turn, until the end of the object or until
-// as many are flipped as it may; up to `pause_us` lies between two.
+// Flips a bit of each row in the windows of the instance, in turn, until the end of the object or
+// as often as it may; up to `pause_us` lies between two times.
 class Flipper {
   public:
     static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
     Flipper(const Instance& instance, int64_t num_flips, int64_t pause_us) : num_left_(num_flips) {
         for (const std::string& name : instance.segments()) {
-            if (name.ends_with("-window")) windows_.push_back(std::make_unique<WindowRows>(name));
+            if (!name.ends_with("-window")) continue;
+            const char* const role = name.ends_with("-ffn0-window") ? "ffn" : "attention";
+            windows_.push_back(
+                std::make_unique<WindowRows>(name, instance.worker_pids(role).at(0)));
         }
         EXPECT_EQ(windows_.size(), 2U);
         thread_ = std::thread([this, pause_us] {
