@@ -154,9 +154,9 @@ Result<> Afdd::create_gateway() {
     texts_ = std::make_unique<TextThread>(loop_, std::move(of_thread));
     served.texts = texts_.get();
     AttentionWorkers& workers = *this;
-    GatewayHost& host = *this;
+    ServedInstance& instance = *this;
     gateway_ = std::make_unique<Gateway>(
-        loop_, config_, std::move(served), crew_->workers().trace_sources(), workers, host);
+        loop_, config_, std::move(served), crew_->workers().trace_sources(), workers, instance);
     resizer_ = std::make_unique<Resizer>(
         loop_,
         crew_,

@@ -24,8 +24,8 @@
 #include "daemon/cluster/host_list.h"
 #include "daemon/config/config.h"
 #include "daemon/gateway/gateway.h"
-#include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/request/text_thread.h"
+#include "daemon/gateway/served_instance.h"
 #include "daemon/handover/predecessor.h"
 #include "daemon/http/http_services.h"
 #include "daemon/instance/digest_thread.h"
@@ -42,7 +42,7 @@
 namespace afd::daemon {
 
 class Afdd final : private AttentionWorkers,
-                   private GatewayHost,
+                   private ServedInstance,
                    private InstanceListener,
                    private HostListener {
   public:

@@ -34,7 +34,7 @@ class MetricsView {
     // Adds what was counted before. REQUIRES: no process of that layout serves any more.
     void follow(const MetricsView& before);
 
-    // GatewayHost::metrics_text(). `http`: null where HTTP is not served.
+    // ServedInstance::metrics_text(). `http`: null where HTTP is not served.
     std::string text(const client::Status& status,
                      const RequestMetrics& requests,
                      const HopTimes& hops,

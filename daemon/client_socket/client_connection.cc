@@ -42,11 +42,11 @@ bool begins_something(const client::Request& request) {
 ClientConnection::ClientConnection(EventLoop& loop,
                                    UniqueFd socket,
                                    ClientIdentity identity,
-                                   SessionHost& host,
+                                   SessionOwner& owner,
                                    std::shared_ptr<InputBudget> budget)
     : socket_(std::move(socket)),
       identity_(std::move(identity)),
-      host_(host),
+      owner_(owner),
       budget_(std::move(budget)),
       half_frame_(loop, [this] { on_half_frame_timeout(); }),
       next_turn_(loop, [this] { read(); }),
@@ -58,7 +58,7 @@ ClientConnection::ClientConnection(EventLoop& loop,
 void ClientConnection::on_ready(int events) {
     if ((events & UV_WRITABLE) != 0) {
         flush();
-        if (is_open()) host_.on_progress(*this);
+        if (is_open()) owner_.on_progress(*this);
     }
     if ((events & UV_READABLE) != 0 && is_open()) read();
 }
@@ -144,12 +144,12 @@ bool ClientConnection::serve(std::string_view body) {
         return false;
     }
     has_served_ = true;
-    if (!put_off(request, body)) host_.on_request(*this, request);
+    if (!put_off(request, body)) owner_.on_request(*this, request);
     return is_open();
 }
 
 bool ClientConnection::put_off(const client::Request& request, std::string_view body) {
-    if (!host_.is_leaving()) return false;
+    if (!owner_.is_leaving()) return false;
     const bool cancels_one =
         request.has_cancel() &&
         std::count(ids_put_off_.begin(), ids_put_off_.end(), request.cancel().target()) > 0;
@@ -211,7 +211,7 @@ void ClientConnection::watch() {
 }
 
 void ClientConnection::refuse(Code code, const std::string& why) {
-    host_.on_refused(*this, why);
+    owner_.on_refused(*this, why);
     client::Response response;
     response.mutable_error()->set_code(static_cast<uint32_t>(code));
     response.mutable_error()->set_message(why + "; this connection is closed");
@@ -245,7 +245,7 @@ void ClientConnection::flush() {
 
 void ClientConnection::close() {
     if (!is_open()) return;
-    // The object lives on until its host buries it: this may be called from its own callbacks.
+    // The object lives on until its owner buries it: this may be called from its own callbacks.
     watcher_.reset();
     socket_.release();
     end();
@@ -257,7 +257,7 @@ void ClientConnection::end() {
     reader_ = FrameReader();
     put_off_.clear();
     budget_->hold(*this, 0);
-    host_.on_closed(*this);
+    owner_.on_closed(*this);
 }
 
 }  // namespace afd::daemon

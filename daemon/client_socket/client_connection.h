@@ -29,11 +29,11 @@ namespace afd::daemon {
 class ClientConnection final : public ClientSession, private InputBudget::Holder {
   public:
     // `budget`: shared with the other connections, also of a front end that is gone.
-    // REQUIRES: `loop` and `host` outlive the object.
+    // REQUIRES: `loop` and `owner` outlive the object.
     ClientConnection(EventLoop& loop,
                      UniqueFd socket,
                      ClientIdentity identity,
-                     SessionHost& host,
+                     SessionOwner& owner,
                      std::shared_ptr<InputBudget> budget);
     ~ClientConnection() override { budget_->hold(*this, 0); }
 
@@ -51,7 +51,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
     void stay() override;
 
     // The connection comes from another afdd, which has read and not said these bytes. Before its
-    // host has it (SessionHost::adopt_handed()).
+    // owner has it (SessionOwner::adopt_handed()).
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
@@ -73,7 +73,7 @@ class ClientConnection final : public ClientSession, private InputBudget::Holder
 
     StreamSocket socket_;
     const ClientIdentity identity_;
-    SessionHost& host_;
+    SessionOwner& owner_;
     const std::shared_ptr<InputBudget> budget_;
     FrameReader reader_;
     Timer half_frame_;         // Ends the wait for the rest of a frame.

@@ -8,18 +8,18 @@
 namespace afd::daemon {
 
 SocketFrontEnd::SocketFrontEnd(EventLoop& loop,
-                               SessionHost& host,
+                               SessionOwner& owner,
                                std::shared_ptr<InputBudget> budget)
-    : loop_(loop), host_(host), budget_(std::move(budget)) {}
+    : loop_(loop), owner_(owner), budget_(std::move(budget)) {}
 
 Result<std::unique_ptr<FrontEnd>> SocketFrontEnd::open(EventLoop& loop,
                                                        const std::string& path,
-                                                       SessionHost& host,
+                                                       SessionOwner& owner,
                                                        std::shared_ptr<InputBudget> budget,
                                                        UniqueFd listening) {
-    std::unique_ptr<SocketFrontEnd> front_end(new SocketFrontEnd(loop, host, std::move(budget)));
+    std::unique_ptr<SocketFrontEnd> front_end(new SocketFrontEnd(loop, owner, std::move(budget)));
     const auto on_connection = [self = front_end.get()](UniqueFd socket, PeerCredentials peer) {
-        self->host_.adopt(self->session_of(std::move(socket), peer));
+        self->owner_.adopt(self->session_of(std::move(socket), peer));
     };
     if (listening.valid()) {
         front_end->listener_ =
@@ -36,7 +36,7 @@ std::unique_ptr<ClientConnection> SocketFrontEnd::session_of(UniqueFd socket,
     ClientIdentity identity{"uid " + std::to_string(peer.uid),
                             "client pid " + std::to_string(peer.pid)};
     return std::make_unique<ClientConnection>(
-        loop_, std::move(socket), std::move(identity), host_, budget_);
+        loop_, std::move(socket), std::move(identity), owner_, budget_);
 }
 
 void SocketFrontEnd::go_on() {
@@ -49,7 +49,7 @@ void SocketFrontEnd::adopt(HandedConnection handed) {
     if (!peer.ok()) return;
     std::unique_ptr<ClientConnection> session = session_of(std::move(handed.socket), peer.value());
     session->begin_with(handed.unread, handed.unsent);
-    host_.adopt_handed(std::move(session));
+    owner_.adopt_handed(std::move(session));
 }
 
 }  // namespace afd::daemon

@@ -19,11 +19,11 @@ class ClientConnection;
 class SocketFrontEnd final : public FrontEnd {
   public:
     // `budget`: of all front ends. `listening`: of another afdd that served this path; none: it is
-    // bound. REQUIRES: `loop` and `host` outlive the object.
+    // bound. REQUIRES: `loop` and `owner` outlive the object.
     // Errors: as SocketListener::listen().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   const std::string& path,
-                                                  SessionHost& host,
+                                                  SessionOwner& owner,
                                                   std::shared_ptr<InputBudget> budget,
                                                   UniqueFd listening = {});
     // FrontEnd::address() of that path.
@@ -38,11 +38,11 @@ class SocketFrontEnd final : public FrontEnd {
     void adopt(HandedConnection connection) override;
 
   private:
-    SocketFrontEnd(EventLoop& loop, SessionHost& host, std::shared_ptr<InputBudget> budget);
+    SocketFrontEnd(EventLoop& loop, SessionOwner& owner, std::shared_ptr<InputBudget> budget);
     std::unique_ptr<ClientConnection> session_of(UniqueFd socket, const PeerCredentials& peer);
 
     EventLoop& loop_;
-    SessionHost& host_;
+    SessionOwner& owner_;
     const std::shared_ptr<InputBudget> budget_;
     std::unique_ptr<SocketListener> listener_;
 };

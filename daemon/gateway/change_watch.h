@@ -3,7 +3,7 @@
 
 // ChangeWatch: the client that has asked for the change of the instance that is under way, a resize
 // or an upgrade: it hears what is being done, and at the end what came of it. If it goes away,
-// nobody hears. The change itself is the host's (gateway_host.h).
+// nobody hears. The change itself is the program's (served_instance.h).
 
 #include <cstdint>
 #include <string>

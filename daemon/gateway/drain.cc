@@ -14,8 +14,8 @@ void Drain::begin(ClientSession& client, uint64_t request_id) {
 
 void Drain::begin() {
     is_on_ = true;
-    // The host waits apart from clients: it hears of the end after their Done has been written.
-    host_waits_ = true;
+    // The program waits apart from clients: it hears of the end after their Done has been written.
+    program_waits_ = true;
 }
 
 Result<> Drain::check_admits() const {
@@ -48,12 +48,12 @@ void Drain::cut_off(size_t num_requests) {
 }
 
 bool Drain::end() {
-    // Flushed here: what the host does next may end the process.
+    // Flushed here: what the program does next may end it.
     for (const Waiting& entry : std::exchange(waiting_, {})) {
         answers_.done(*entry.client, entry.request_id);
         entry.client->flush();
     }
-    return std::exchange(host_waits_, false);
+    return std::exchange(program_waits_, false);
 }
 
 }  // namespace afd::daemon

@@ -31,7 +31,7 @@ class Drain {
     // The client is gone, and hears nothing.
     void forget(const ClientSession& client);
 
-    // The host ends with `num_requests` in flight, or with answers that nobody has read: whoever
+    // The program ends with `num_requests` in flight, or with answers that nobody has read: whoever
     // waits hears that as an error.
     void cut_off(size_t num_requests);
     // Nothing is in flight, no request and no unsent answer. Returns whether a begin() without a
@@ -47,7 +47,7 @@ class Drain {
     ClientAnswers& answers_;
     std::vector<Waiting> waiting_;
     bool is_on_ = false;
-    bool host_waits_ = false;
+    bool program_waits_ = false;
 };
 
 }  // namespace afd::daemon

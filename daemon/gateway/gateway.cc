@@ -27,12 +27,12 @@ Gateway::Gateway(EventLoop& loop,
                  ServedModel model,
                  std::vector<TraceSource> trace_sources,
                  AttentionWorkers& workers,
-                 GatewayHost& host)
+                 ServedInstance& instance)
     : config_(config),
       connections_max_(config.connections_max),
       loop_(loop),
       model_(std::move(model)),
-      host_(host),
+      instance_(instance),
       queue_(config.num_attention_workers(),
              config.max_queue,
              static_cast<uint32_t>(config.max_sequences),
@@ -76,7 +76,7 @@ Gateway::Gateway(EventLoop& loop,
           sessions_,
           resumables_,
           [this](const ClientSession& client) { return is_busy(client); },
-          [this] { host_.on_departed(); }) {}
+          [this] { instance_.on_departed(); }) {}
 
 void Gateway::adopt(std::unique_ptr<ClientSession> session) {
     ClientSession& client = *session;
@@ -141,8 +141,8 @@ void Gateway::on_request(ClientSession& client, const client::Request& request) 
     const Result<> taken = take(client, request);
     if (!taken.ok()) refuse(client, request, taken.error());
     settle();
-    // After its Done has left: the host may end the process.
-    if (request.has_stop()) host_.on_stop_asked();
+    // After its Done has left: the program may end.
+    if (request.has_stop()) instance_.on_stop_asked();
 }
 
 void Gateway::refuse(ClientSession& client, const client::Request& request, const Error& error) {
@@ -209,7 +209,7 @@ Result<> Gateway::serve(ClientSession& client, const client::Request& request) {
         case client::Request::kPing:
             answers_.done(client, id);
             return {};
-        // Its Done first; on_request() tells the host when that has been written.
+        // Its Done first; on_request() tells the program when that has been written.
         case client::Request::kStop:
             answers_.done(client, id);
             return {};
@@ -227,9 +227,9 @@ Result<> Gateway::serve(ClientSession& client, const client::Request& request) {
         case client::Request::kResume:
             return resumables_.resume(client, id, request.resume());
         case client::Request::kResize:
-            return change(client, id, [&] { return host_.on_resize_asked(request.resize()); });
+            return change(client, id, [&] { return instance_.on_resize_asked(request.resize()); });
         case client::Request::kUpgrade:
-            return change(client, id, [this] { return host_.on_upgrade_asked(); });
+            return change(client, id, [this] { return instance_.on_upgrade_asked(); });
         case client::Request::BODY_NOT_SET:
             break;
     }
@@ -410,8 +410,8 @@ void Gateway::settle() {
     resumables_.ask_if_changed();
     departure_.look();
     if (!flights_.empty() || !long_prompts_.empty() || sessions_.owes_answers()) return;
-    if (drain_.is_on() && (resumables_.has_unheard() || host_.has_predecessor())) return;
-    if (drain_.end()) host_.on_drained();
+    if (drain_.is_on() && (resumables_.has_unheard() || instance_.has_predecessor())) return;
+    if (drain_.end()) instance_.on_drained();
 }
 
 client::Status Gateway::status() {
@@ -426,7 +426,7 @@ client::Status Gateway::status() {
     status.set_context_length(static_cast<uint32_t>(admission_.token_limit().tokens));
     status.set_vocab_size(model_.vocab_size);
     counters_.fill_status(status);
-    host_.fill_status(status);
+    instance_.fill_status(status);
     queue_.fill_status(status);
     resumables_.fill_status(status);
     if (drain_.is_on()) status.set_state("draining");
@@ -448,7 +448,7 @@ void Gateway::send_metrics(ClientSession& client, uint64_t request_id) {
     client::Response response;
     response.set_request_id(request_id);
     response.mutable_metrics()->set_text(
-        host_.metrics_text(status(), counters_.requests(), hop_sampler_.times()));
+        instance_.metrics_text(status(), counters_.requests(), hop_sampler_.times()));
     answers_.send(client, response);
 }
 
@@ -490,7 +490,7 @@ Result<> Gateway::send_context(ClientSession& client,
                                const client::GetContext& asked) {
     client::Response response;
     response.set_request_id(request_id);
-    AFD_TRY(host_.answer_context(asked, *response.mutable_context()));
+    AFD_TRY(instance_.answer_context(asked, *response.mutable_context()));
     answers_.send(client, response);
     return {};
 }

@@ -7,7 +7,7 @@
 //   sessions (client_session.h)      -> LongPrompts, Admission, ResumableRequests,
 //                                       FlightEnds (cancel), Tracer, Drain
 //   workers (attention_workers.h)    -> TokenStream, Replay
-//   the program (gateway_host.h)     -> Drain, Outage, ChangeWatch, Departure, status
+//   the program (served_instance.h)  -> Drain, Outage, ChangeWatch, Departure, status
 //   time                             -> Deadlines
 // Every entry ends in settle(): start what has room, write what was queued, hold slow readers to
 // their limit, end a drain that has nothing left.
@@ -39,12 +39,12 @@
 #include "daemon/gateway/flight/resumable_requests.h"
 #include "daemon/gateway/flight/suspects.h"
 #include "daemon/gateway/flight/token_stream.h"
-#include "daemon/gateway/gateway_host.h"
 #include "daemon/gateway/hop_sampler.h"
 #include "daemon/gateway/outage.h"
 #include "daemon/gateway/request/long_prompts.h"
 #include "daemon/gateway/request/request.h"
 #include "daemon/gateway/request/served_model.h"
+#include "daemon/gateway/served_instance.h"
 #include "daemon/gateway/session/client_session.h"
 #include "daemon/gateway/session/handed_connection.h"
 #include "daemon/gateway/session/session_table.h"
@@ -57,18 +57,19 @@
 
 namespace afd::daemon {
 
-class Gateway final : public SessionHost, public AttentionListener {
+class Gateway final : public SessionOwner, public AttentionListener {
   public:
     // `trace_sources`: whom a client can trace.
-    // REQUIRES: `loop`, `config`, the model's tokenizer, `workers` and `host` outlive the gateway.
+    // REQUIRES: `loop`, `config`, the model's tokenizer, `workers` and `instance` outlive the
+    // gateway.
     Gateway(EventLoop& loop,
             const Config& config,
             ServedModel model,
             std::vector<TraceSource> trace_sources,
             AttentionWorkers& workers,
-            GatewayHost& host);
+            ServedInstance& instance);
 
-    // Refuses new requests, and calls GatewayHost::on_drained() once nothing is in flight: no
+    // Refuses new requests, and calls ServedInstance::on_drained() once nothing is in flight: no
     // request, also none that a session still reads, no unsent answer. Cannot be taken back.
     void drain();
 
@@ -94,8 +95,9 @@ class Gateway final : public SessionHost, public AttentionListener {
     void tell_change(const std::string& text);
     void end_change(const Result<client::Response>& outcome);
 
-    // Another afdd takes the place of this one (departure.h). GatewayHost::on_departed() comes when
-    // nothing is left, also again. REQUIRES: `heir` outlives the gateway, or stay() comes before.
+    // Another afdd takes the place of this one (departure.h). ServedInstance::on_departed() comes
+    // when nothing is left, also again. REQUIRES: `heir` outlives the gateway, or stay() comes
+    // before.
     void leave_to(Heir& heir);
     // The heir is gone: this gateway serves on.
     void stay();
@@ -164,7 +166,7 @@ class Gateway final : public SessionHost, public AttentionListener {
     EventLoop& loop_;
     LogLimit refusals_;
     ServedModel model_;
-    GatewayHost& host_;
+    ServedInstance& instance_;
     AdmissionQueue queue_;
     FlightTable flights_;
     ClientAnswers answers_;

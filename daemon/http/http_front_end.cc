@@ -10,7 +10,7 @@ namespace afd::daemon {
 
 Result<std::unique_ptr<FrontEnd>> HttpFrontEnd::open(EventLoop& loop,
                                                      ListenAddress address,
-                                                     SessionHost& host,
+                                                     SessionOwner& owner,
                                                      std::shared_ptr<HttpServices> services,
                                                      UniqueFd listening) {
     services->is_loopback = address.is_loopback();
@@ -18,32 +18,32 @@ Result<std::unique_ptr<FrontEnd>> HttpFrontEnd::open(EventLoop& loop,
         AFD_ASSIGN(listening, listen_tcp(address, "http"));
     }
     return std::unique_ptr<FrontEnd>(
-        new HttpFrontEnd(loop, std::move(listening), address, host, std::move(services)));
+        new HttpFrontEnd(loop, std::move(listening), address, owner, std::move(services)));
 }
 
 HttpFrontEnd::HttpFrontEnd(EventLoop& loop,
                            UniqueFd listening,
                            const ListenAddress& address,
-                           SessionHost& host,
+                           SessionOwner& owner,
                            std::shared_ptr<HttpServices> services)
     : loop_(loop),
-      host_(host),
+      owner_(owner),
       services_(std::move(services)),
       address_(address),
       acceptor_(loop, std::move(listening), address.text(), [this](UniqueFd socket) {
-          host_.adopt(session_of(std::move(socket)));
+          owner_.adopt(session_of(std::move(socket)));
       }) {}
 
 std::unique_ptr<HttpSession> HttpFrontEnd::session_of(UniqueFd socket) {
     ClientIdentity identity{"http", "http client " + peer_name(socket.get())};
     return std::make_unique<HttpSession>(
-        loop_, std::move(socket), std::move(identity), host_, services_);
+        loop_, std::move(socket), std::move(identity), owner_, services_);
 }
 
 void HttpFrontEnd::adopt(HandedConnection connection) {
     std::unique_ptr<HttpSession> session = session_of(std::move(connection.socket));
     session->begin_with(connection.unread, connection.unsent);
-    host_.adopt_handed(std::move(session));
+    owner_.adopt_handed(std::move(session));
 }
 
 }  // namespace afd::daemon

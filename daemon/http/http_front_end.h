@@ -21,11 +21,11 @@ class HttpFrontEnd final : public FrontEnd {
   public:
     // `services.is_loopback` is set here, by the address. `listening`: of another afdd that served
     // this address; none: it is bound.
-    // REQUIRES: `loop` and `host` outlive the object.
+    // REQUIRES: `loop` and `owner` outlive the object.
     // Errors: as listen_tcp().
     static Result<std::unique_ptr<FrontEnd>> open(EventLoop& loop,
                                                   ListenAddress address,
-                                                  SessionHost& host,
+                                                  SessionOwner& owner,
                                                   std::shared_ptr<HttpServices> services,
                                                   UniqueFd listening = {});
     // FrontEnd::address() of that address.
@@ -50,12 +50,12 @@ class HttpFrontEnd final : public FrontEnd {
     HttpFrontEnd(EventLoop& loop,
                  UniqueFd listening,
                  const ListenAddress& address,
-                 SessionHost& host,
+                 SessionOwner& owner,
                  std::shared_ptr<HttpServices> services);
     std::unique_ptr<HttpSession> session_of(UniqueFd socket);
 
     EventLoop& loop_;
-    SessionHost& host_;
+    SessionOwner& owner_;
     const std::shared_ptr<HttpServices> services_;
     const ListenAddress address_;
     Acceptor acceptor_;

@@ -24,12 +24,12 @@ constexpr uint64_t kLateRestMs = 500;
 HttpSession::HttpSession(EventLoop& loop,
                          UniqueFd socket,
                          ClientIdentity identity,
-                         SessionHost& host,
+                         SessionOwner& owner,
                          std::shared_ptr<HttpServices> services)
     : loop_(loop),
       socket_(std::move(socket)),
       identity_(std::move(identity)),
-      host_(host),
+      owner_(owner),
       services_(std::move(services)),
       reader_(services_->body_bytes_max),
       half_request_(loop, [this] { on_half_request_timeout(); }),
@@ -43,7 +43,7 @@ HttpSession::HttpSession(EventLoop& loop,
 void HttpSession::on_ready(int events) {
     if ((events & UV_WRITABLE) != 0) {
         flush();
-        if (is_open()) host_.on_progress(*this);
+        if (is_open()) owner_.on_progress(*this);
     }
     if ((events & UV_READABLE) != 0 && is_open()) read();
 }
@@ -54,7 +54,7 @@ void HttpSession::on_turn() {
         client::Request request;
         request.set_request_id(next_id_++);
         request.mutable_cancel()->set_target(id);
-        host_.on_request(*this, request);
+        owner_.on_request(*this, request);
     }
     if (is_open()) read();
 }
@@ -83,8 +83,8 @@ void HttpSession::read() {
 void HttpSession::settle() {
     note_half_request();
     watch();
-    // What the host knows nothing of may have kept the session from leaving.
-    if (is_open() && is_leaving() && !is_busy()) host_.on_progress(*this);
+    // What the owner knows nothing of may have kept the session from leaving.
+    if (is_open() && is_leaving() && !is_busy()) owner_.on_progress(*this);
 }
 
 bool HttpSession::serve(TurnBudget& budget) {
@@ -113,7 +113,7 @@ bool HttpSession::serve(TurnBudget& budget) {
 
 void HttpSession::refuse(const ApiError& error) {
     if (is_ending_) return;
-    host_.on_refused(*this, error.message);
+    owner_.on_refused(*this, error.message);
     end_with(error);
 }
 
@@ -129,7 +129,7 @@ void HttpSession::end_with(const ApiError& error) {
 void HttpSession::give_up(const std::string& why) {
     // Half an answer does not become another one.
     if (!is_written() || (is_generating() && exchange().has_head())) {
-        host_.on_refused(*this, why);
+        owner_.on_refused(*this, why);
         close();
         return;
     }
@@ -210,11 +210,11 @@ void HttpSession::note_written() {
 void HttpSession::on_unread() {
     const int64_t before = std::exchange(taken_bytes_, socket_.taken_bytes());
     if (taken_bytes_ > before) return;
-    host_.on_refused(*this,
-                     fmt::format("it has taken nothing of an answer for {} ms, of which {} bytes "
-                                 "wait",
-                                 services_->unread_ms,
-                                 socket_.unsent_bytes()));
+    owner_.on_refused(*this,
+                      fmt::format("it has taken nothing of an answer for {} ms, of which {} bytes "
+                                  "wait",
+                                  services_->unread_ms,
+                                  socket_.unsent_bytes()));
     close();
 }
 
@@ -233,7 +233,7 @@ void HttpSession::leave(bool politely) {
         served_->body_bytes = 0;
         if (served_->ping) served_->ping->stop();
     }
-    // The object lives on until its host buries it: this may be called from its own callbacks.
+    // The object lives on until its owner buries it: this may be called from its own callbacks.
     watcher_.reset();
     UniqueFd socket = socket_.release();
     if (politely) services_->lingering.add(std::move(socket));
@@ -246,7 +246,7 @@ void HttpSession::end() {
     unread_.stop();
     reader_.clear();
     services_->budget->hold(*this, 0);
-    host_.on_closed(*this);
+    owner_.on_closed(*this);
 }
 
 std::optional<HandedConnection> HttpSession::hand_over() {

@@ -47,11 +47,11 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     // A stream that is silent for this long says that it lives.
     static constexpr uint64_t kPingMs = 15'000;
 
-    // REQUIRES: `loop` and `host` outlive the object.
+    // REQUIRES: `loop` and `owner` outlive the object.
     HttpSession(EventLoop& loop,
                 UniqueFd socket,
                 ClientIdentity identity,
-                SessionHost& host,
+                SessionOwner& owner,
                 std::shared_ptr<HttpServices> services);
     ~HttpSession() override { services_->budget->hold(*this, 0); }
 
@@ -74,7 +74,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     void stay() override { next_turn_.ask(); }
 
     // The connection comes from another afdd, which has read and not said these bytes. Before its
-    // host has it (SessionHost::adopt_handed()).
+    // owner has it (SessionOwner::adopt_handed()).
     void begin_with(std::string_view unread, std::string_view unsent);
 
   private:
@@ -117,7 +117,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     bool is_busy() const { return served_ != nullptr; }
     bool is_written() const { return socket_.unsent_bytes() == 0; }
     // What comes next is for the afdd that takes the place of this one.
-    bool is_leaving() const { return host_.is_leaving() && !reader_.is_within_request(); }
+    bool is_leaving() const { return owner_.is_leaving() && !reader_.is_within_request(); }
     void end();
     // Closes; `politely`: the client gets the time to read what was sent.
     void leave(bool politely);
@@ -161,7 +161,7 @@ class HttpSession final : public ClientSession, private InputBudget::Holder {
     EventLoop& loop_;
     StreamSocket socket_;
     ClientIdentity identity_;
-    SessionHost& host_;
+    SessionOwner& owner_;
     const std::shared_ptr<HttpServices> services_;
     RequestReader reader_;
     Timer half_request_;    // Ends the wait for the rest of a request.

@@ -134,7 +134,7 @@ void HttpSession::read_body(HttpRequest& request,
             take(*std::move(reading->asked));
             flush();
             if (is_open()) settle();
-            if (is_open()) host_.on_progress(*this);
+            if (is_open()) owner_.on_progress(*this);
         });
 }
 
@@ -158,7 +158,7 @@ void HttpSession::submit() {
         client::Request request;
         request.set_request_id(exchange().first_id() + i);
         *request.mutable_generate() = exchange().take_wish(i);
-        host_.on_request(*this, request);
+        owner_.on_request(*this, request);
         if (!is_open()) return;
     }
     served_->is_submitting = false;
@@ -355,7 +355,7 @@ void HttpSession::end_answer(int status) {
     is_ending_ |= served_->frame.closes;
     note_answer(status);
     served_.reset();
-    host_.on_answered(*this);
+    owner_.on_answered(*this);
 }
 
 void HttpSession::note_answer(int status) const {
@@ -377,7 +377,7 @@ void HttpSession::note_answer(int status) const {
 client::Response HttpSession::ask(client::Request request) {
     request.set_request_id(next_id_++);
     asked_id_ = request.request_id();
-    host_.on_request(*this, request);
+    owner_.on_request(*this, request);
     AFD_ASSERT(!is_open() || asked_id_ == 0, "no answer within the call");
     return std::exchange(asked_, {});
 }

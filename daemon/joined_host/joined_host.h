@@ -45,7 +45,7 @@
 
 namespace afd::daemon {
 
-class JoinedHost final : private LeaderListener, private WorkerHost {
+class JoinedHost final : private LeaderListener, private SlotOwner {
   public:
     // REQUIRES: config.join is set. `worker_directory`: where the worker programs are.
     // `reload`: the configuration as it is now, for SIGHUP.

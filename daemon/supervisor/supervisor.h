@@ -41,7 +41,7 @@ class InstanceListener {
     virtual void on_all_gone() = 0;
 };
 
-class Supervisor final : public AttentionWorkers, public WorkerHost, public WorkerSlotListener {
+class Supervisor final : public AttentionWorkers, public SlotOwner, public WorkerSlotListener {
   public:
     using Plan = SupervisorPlan;
 

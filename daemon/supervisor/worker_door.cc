@@ -14,7 +14,7 @@ WorkerDoor::WorkerDoor(EventLoop& loop)
           [this](ControlChannel& channel, const control::Hello& hello, int pid) {
               return admit(channel, hello, pid);
           },
-          [this](int pid) { return host_of(pid) != nullptr; }) {}
+          [this](int pid) { return owner_of(pid) != nullptr; }) {}
 
 Result<std::unique_ptr<WorkerDoor>> WorkerDoor::open(EventLoop& loop, const std::string& path) {
     std::unique_ptr<WorkerDoor> door(new WorkerDoor(loop));
@@ -25,38 +25,38 @@ Result<std::unique_ptr<WorkerDoor>> WorkerDoor::open(EventLoop& loop, const std:
     return door;
 }
 
-void WorkerDoor::add(WorkerHost& host) {
-    hosts_.push_back(&host);
+void WorkerDoor::add(SlotOwner& owner) {
+    owners_.push_back(&owner);
     limit_visitors();
 }
 
-void WorkerDoor::remove(const WorkerHost& host) {
-    std::erase(hosts_, &host);
+void WorkerDoor::remove(const SlotOwner& owner) {
+    std::erase(owners_, &owner);
     limit_visitors();
 }
 
 void WorkerDoor::limit_visitors() {
     size_t num_workers = 0;
-    for (const WorkerHost* host : hosts_) num_workers += host->num_workers();
+    for (const SlotOwner* owner : owners_) num_workers += owner->num_workers();
     visitors_.limit(num_workers);
 }
 
 Result<> WorkerDoor::admit(ControlChannel& channel, const control::Hello& hello, int pid) const {
-    if (hosts_.empty()) return failed_precondition("afdd has no slots for workers now");
+    if (owners_.empty()) return failed_precondition("afdd has no slots for workers now");
     if (hello.version() != kControlVersion) {
         return failed_precondition(
             "the worker speaks control protocol {}, afdd {}: they are from different builds",
             with(hello.version(), kControlVersion));
     }
-    WorkerHost* const host = host_of(pid);
+    SlotOwner* const owner = owner_of(pid);
     // A stranger hears from the first why it gets no slot.
-    return (host == nullptr ? hosts_.front() : host)->give_slot(channel, hello, pid);
+    return (owner == nullptr ? owners_.front() : owner)->give_slot(channel, hello, pid);
 }
 
-WorkerHost* WorkerDoor::host_of(int pid) const {
-    const auto host = std::find_if(
-        hosts_.begin(), hosts_.end(), [pid](const auto* one) { return one->has_process(pid); });
-    return host == hosts_.end() ? nullptr : *host;
+SlotOwner* WorkerDoor::owner_of(int pid) const {
+    const auto owner = std::find_if(
+        owners_.begin(), owners_.end(), [pid](const auto* one) { return one->has_process(pid); });
+    return owner == owners_.end() ? nullptr : *owner;
 }
 
 }  // namespace afd::daemon

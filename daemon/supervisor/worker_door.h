@@ -23,9 +23,9 @@
 namespace afd::daemon {
 
 // Who has slots for workers.
-class WorkerHost {
+class SlotOwner {
   public:
-    virtual ~WorkerHost() = default;
+    virtual ~SlotOwner() = default;
     virtual size_t num_workers() const = 0;
     // Whether one of its slots has this process.
     virtual bool has_process(int pid) const = 0;
@@ -35,23 +35,23 @@ class WorkerHost {
 
 class WorkerDoor {
   public:
-    // Listens; visitors are refused as long as there is no host.
+    // Listens; visitors are refused as long as nobody has slots.
     // REQUIRES: `loop` outlives the object.
     // Errors: those of SocketListener::listen().
     static Result<std::unique_ptr<WorkerDoor>> open(EventLoop& loop, const std::string& path);
 
     // REQUIRES: it lives until remove().
-    void add(WorkerHost& host);
-    void remove(const WorkerHost& host);
+    void add(SlotOwner& owner);
+    void remove(const SlotOwner& owner);
 
   private:
     explicit WorkerDoor(EventLoop& loop);
     Result<> admit(ControlChannel& channel, const control::Hello& hello, int pid) const;
     // Null: none has this process.
-    WorkerHost* host_of(int pid) const;
+    SlotOwner* owner_of(int pid) const;
     void limit_visitors();
 
-    std::vector<WorkerHost*> hosts_;  // The first has been here for the longest.
+    std::vector<SlotOwner*> owners_;  // The first has been here for the longest.
     Visitors visitors_;
     std::unique_ptr<SocketListener> listener_;
 };

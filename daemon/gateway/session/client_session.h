@@ -10,21 +10,21 @@
 //
 // To add a front end (docs/adding/client_front_end.md lists the files):
 //   1. A folder daemon/<name>/ with a session class: derive from ClientSession, own the socket and
-//      an FdWatcher, turn what arrives into client::Request and call host.on_request().
+//      an FdWatcher, turn what arrives into client::Request and call owner.on_request().
 //   2. send(): turn a Response into bytes and append them to a buffer; do not write yet. Answers of
 //      one request come in the order Accepted, Chunk..., Finished or Error.
 //   3. flush(): write what the socket takes; watch for UV_WRITABLE while a rest is left, and call
-//      host.on_progress() when some of it has gone. queued_bytes() counts that rest.
-//   4. close(), a hang-up and bytes that make no sense end in host.on_closed(), once.
+//      owner.on_progress() when some of it has gone. queued_bytes() counts that rest.
+//   4. close(), a hang-up and bytes that make no sense end in owner.on_closed(), once.
 //   5. hand_over(): what another afdd needs to go on with the connection; while is_leaving() holds,
 //      what is new is kept for that one. There FrontEnd::adopt() makes a session of it, and gives
-//      it to host.adopt_handed().
-//   6. A FrontEnd (front_end.h) that listens and gives host.adopt() a session per connection; bind
+//      it to owner.adopt_handed().
+//   6. A FrontEnd (front_end.h) that listens and gives owner.adopt() a session per connection; bind
 //      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
 //   7. Its options in a file of their own, as daemon/options/http_options.cc; daemon/afdd/doors.cc
 //      opens it.
 // What a client asks that is no Request (a list of models, a page) the session answers itself, and
-// calls host.on_answered().
+// calls owner.on_answered().
 
 #include <cstddef>
 #include <memory>
@@ -80,15 +80,15 @@ class ClientSession {
     virtual void flush() = 0;
     // Queued and not taken by the client; the gateway bounds it (output_limit.h).
     virtual size_t queued_bytes() const = 0;
-    // A request has begun that the host has not heard of: a part of it has come, or the session
+    // A request has begun that the owner has not heard of: a part of it has come, or the session
     // answers it itself. With it a session is not idle, for as long as it may take; what it has
-    // queued must get on (SessionHost::on_progress()), or it is.
+    // queued must get on (SessionOwner::on_progress()), or it is.
     virtual bool is_within_request() const { return false; }
     // A whole request has come and is read elsewhere: it is answered, whatever else ends, and
-    // SessionHost::on_progress() comes then.
+    // SessionOwner::on_progress() comes then.
     virtual bool is_reading_request() const { return false; }
 
-    // Ends the session, also what is queued. Calls SessionHost::on_closed() unless closed already.
+    // Ends the session, also what is queued. Calls SessionOwner::on_closed() unless closed already.
     virtual void close() = 0;
     virtual bool is_open() const = 0;
 
@@ -102,9 +102,9 @@ class ClientSession {
 };
 
 // Whom sessions talk to: the gateway. It owns them once it has adopted them, and outlives them.
-class SessionHost {
+class SessionOwner {
   public:
-    virtual ~SessionHost() = default;
+    virtual ~SessionOwner() = default;
     virtual void adopt(std::unique_ptr<ClientSession> session) = 0;
     // One that another afdd has let in and handed over: connections_max does not keep it out, only
     // the limit of open files does. REQUIRES: it has the bytes that came with it.
@@ -117,7 +117,7 @@ class SessionHost {
     virtual void on_closed(ClientSession& client) = 0;
     // Some queued bytes have left after they had to wait, or is_reading_request() is over.
     virtual void on_progress(ClientSession& client) = 0;
-    // The session has answered a request, be it one of the host's or its own: it is idle from now
+    // The session has answered a request, be it one of the owner's or its own: it is idle from now
     // on, if at all.
     virtual void on_answered(ClientSession& client) = 0;
 

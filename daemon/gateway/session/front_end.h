@@ -2,7 +2,7 @@
 #pragma once
 
 // FrontEnd: one door through which clients of one protocol come. While it lives it accepts
-// connections and gives each as a ClientSession to the SessionHost that it was made with.
+// connections and gives each as a ClientSession to the SessionOwner that it was made with.
 
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections of clients without a gateway: when the host hears which request.
+// Connections of clients without a gateway: when the owner hears which request.
 #include "daemon/client_socket/client_connection.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace afd::daemon {
 namespace {
 
 // Notes what it hears, in order.
-struct NotingHost final : SessionHost {
+struct NotingOwner final : SessionOwner {
     void adopt(std::unique_ptr<ClientSession> session) override {
         sessions.push_back(std::move(session));
     }
@@ -65,7 +65,7 @@ class ClientConnectionTest : public testing::Test {
     }
 
     EventLoop loop_;
-    NotingHost host_;
+    NotingOwner owner_;
 };
 
 // Goal: a client that sends thousands of requests at once does not hold the others. Method: its
@@ -74,35 +74,35 @@ class ClientConnectionTest : public testing::Test {
 TEST_F(ClientConnectionTest, ManyRequestsAtOnceDoNotHoldOtherClients) {
     constexpr uint64_t kOther = 1'000'000;
     constexpr uint64_t kMany = 2000;
-    TestClient busy(loop_, host_);
-    TestClient other(loop_, host_);
+    TestClient busy(loop_, owner_);
+    TestClient other(loop_, owner_);
     busy.send_bytes(status_frames(1, kMany));
     other.send_bytes(status_frames(kOther, kOther));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == kMany + 1; }));
-    const auto at = std::find(host_.heard.begin(), host_.heard.end(), kOther);
-    EXPECT_LE(at - host_.heard.begin(), 2 * TurnBudget::kMessagesMax);
-    host_.heard.erase(at);
-    EXPECT_TRUE(std::is_sorted(host_.heard.begin(), host_.heard.end()));
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == kMany + 1; }));
+    const auto at = std::find(owner_.heard.begin(), owner_.heard.end(), kOther);
+    EXPECT_LE(at - owner_.heard.begin(), 2 * TurnBudget::kMessagesMax);
+    owner_.heard.erase(at);
+    EXPECT_TRUE(std::is_sorted(owner_.heard.begin(), owner_.heard.end()));
 }
 
-// Goal: a prompt that is not UTF-8 reaches the host, which refuses it alone; the connection goes
+// Goal: a prompt that is not UTF-8 reaches the owner, which refuses it alone; the connection goes
 // on. It was closed, because protobuf refuses such a string.
 TEST_F(ClientConnectionTest, PromptThatIsNotUtf8DoesNotCloseTheConnection) {
-    TestClient client(loop_, host_);
+    TestClient client(loop_, owner_);
     client.send(generate(1, "bad \xff\xfe", 1));
     client.send_bytes(status_frames(2, 2));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
-    EXPECT_EQ(host_.text, "bad \xff\xfe");
-    EXPECT_EQ(host_.num_closed, 0);
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 2; }));
+    EXPECT_EQ(owner_.text, "bad \xff\xfe");
+    EXPECT_EQ(owner_.num_closed, 0);
 }
 
 // Goal: an answer that no frame holds costs its own request and not the connection. Method: a trace
 // that is too long, then a short answer. Oracle: what the client reads.
 TEST_F(ClientConnectionTest, AnAnswerThatNoFrameHoldsIsAnError) {
-    TestClient client(loop_, host_);
+    TestClient client(loop_, owner_);
     client.send_bytes(status_frames(1, 2));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
-    ClientSession& session = *host_.sessions.front();
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 2; }));
+    ClientSession& session = *owner_.sessions.front();
     client::Response answer;
     answer.set_request_id(1);
     answer.mutable_metrics()->set_text(std::string(kFrameBytesMax, 'x'));
@@ -123,11 +123,11 @@ TEST_F(ClientConnectionTest, AnAnswerThatNoFrameHoldsIsAnError) {
 
 // What was sent before the end of the stream is heard, also if it takes several turns.
 TEST_F(ClientConnectionTest, RequestsBeforeTheEndOfTheStreamAreHeard) {
-    TestClient client(loop_, host_);
+    TestClient client(loop_, owner_);
     client.send_bytes(status_frames(1, 500));
     client.close();
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.num_closed == 1; }));
-    EXPECT_EQ(host_.heard.size(), 500u);
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.num_closed == 1; }));
+    EXPECT_EQ(owner_.heard.size(), 500u);
 }
 
 // The first `num_bytes` of a frame that announces `size`.
@@ -149,9 +149,9 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
     constexpr size_t kBudget = 150'000;
     const auto budget = std::make_shared<InputBudget>(
         InputBudget::Limits{.bytes_max = kBudget, .timeout_ms = 60'000});
-    TestClient small(loop_, host_, budget);
-    TestClient large(loop_, host_, budget);
-    TestClient medium(loop_, host_, budget);
+    TestClient small(loop_, owner_, budget);
+    TestClient large(loop_, owner_, budget);
+    TestClient medium(loop_, owner_, budget);
     const std::string whole = status_frames(1, 1);
     small.send_bytes(whole.substr(0, 5));
     large.send_bytes(half_frame(1 << 20, 90'000));
@@ -167,21 +167,21 @@ TEST_F(ClientConnectionTest, HalfRequestsBeyondTheBudgetCostTheLargestConnection
         return large.is_closed;
     }));
     EXPECT_EQ(budget->bytes(), 70'005u);
-    EXPECT_EQ(host_.refusals.size(), 1u);
+    EXPECT_EQ(owner_.refusals.size(), 1u);
     small.send_bytes(whole.substr(5));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
-    EXPECT_EQ(host_.num_closed, 1);
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 1; }));
+    EXPECT_EQ(owner_.num_closed, 1);
     EXPECT_EQ(budget->bytes(), 70'000u);
 }
 
 TEST_F(ClientConnectionTest, WithHalfAFrameItIsWithinARequest) {
-    TestClient client(loop_, host_);
+    TestClient client(loop_, owner_);
     const std::string frame = status_frames(1, 1);
     client.send_bytes(frame.substr(0, 3));
-    EXPECT_TRUE(run_until(loop_, [&] { return host_.sessions[0]->is_within_request(); }));
+    EXPECT_TRUE(run_until(loop_, [&] { return owner_.sessions[0]->is_within_request(); }));
     client.send_bytes(frame.substr(3));
-    EXPECT_TRUE(run_until(loop_, [&] { return !host_.heard.empty(); }));
-    EXPECT_FALSE(host_.sessions[0]->is_within_request());
+    EXPECT_TRUE(run_until(loop_, [&] { return !owner_.heard.empty(); }));
+    EXPECT_FALSE(owner_.sessions[0]->is_within_request());
 }
 
 // Goal: half a request does not wait for ever, also if bytes trickle in; whole ones do not count.
@@ -189,8 +189,8 @@ TEST_F(ClientConnectionTest, WithHalfAFrameItIsWithinARequest) {
 TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
     const auto budget = std::make_shared<InputBudget>(
         InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 300});
-    TestClient quiet(loop_, host_, budget);
-    TestClient trickling(loop_, host_, budget);
+    TestClient quiet(loop_, owner_, budget);
+    TestClient trickling(loop_, owner_, budget);
     quiet.send_bytes(status_frames(1, 1));
     trickling.send_bytes(half_frame(1 << 20, 10));
     ASSERT_TRUE(run_until(loop_, [&] {
@@ -201,9 +201,9 @@ TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
         "has waited for its rest for input_timeout_ms = 300; this connection is closed"))
         << refusal_read_by(trickling);
     EXPECT_EQ(budget->bytes(), 0u);
-    EXPECT_EQ(host_.num_closed, 1);
+    EXPECT_EQ(owner_.num_closed, 1);
     quiet.send_bytes(status_frames(2, 2));
-    EXPECT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 2; }));
+    EXPECT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 2; }));
 }
 
 // Goal: a client does not pay for a time in which afdd itself stood still. Method: the rest of a
@@ -212,52 +212,52 @@ TEST_F(ClientConnectionTest, HalfRequestWaitsForItsTimeoutOnly) {
 TEST_F(ClientConnectionTest, RestThatArrivedWhileTheLoopStoodStillIsHeard) {
     const auto budget = std::make_shared<InputBudget>(
         InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 1000});
-    TestClient innocent(loop_, host_, budget);
-    TestClient silent(loop_, host_, budget);
+    TestClient innocent(loop_, owner_, budget);
+    TestClient silent(loop_, owner_, budget);
     const std::string whole = status_frames(1, 1);
     innocent.send_bytes(whole.substr(0, 5));
     silent.send_bytes(whole.substr(0, 5));
     ASSERT_TRUE(run_until(loop_, [&] { return budget->bytes() == 10; }));
     innocent.send_bytes(whole.substr(5));
     std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.num_closed == 1; }));
-    EXPECT_EQ(host_.heard, std::vector<uint64_t>{1});
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.num_closed == 1; }));
+    EXPECT_EQ(owner_.heard, std::vector<uint64_t>{1});
     EXPECT_THAT(refusal_read_by(silent), testing::HasSubstr("input_timeout_ms = 1000"));
     EXPECT_EQ(refusal_read_by(innocent), "");
     EXPECT_EQ(budget->bytes(), 0u);
 }
 
 // Goal: what begins something waits for the next afdd, what concerns this one is served. Method: a
-// host that leaves. Oracle: what it hears, and the frames that are handed over.
-TEST_F(ClientConnectionTest, WhileItsHostLeavesWhatIsNewIsKeptForTheNext) {
-    TestClient client(loop_, host_);
+// owner that leaves. Oracle: what it hears, and the frames that are handed over.
+TEST_F(ClientConnectionTest, WhileItsOwnerLeavesWhatIsNewIsKeptForTheNext) {
+    TestClient client(loop_, owner_);
     client.send(generate(1, "begun here", 1));
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 1; }));
-    host_.leaves = true;
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 1; }));
+    owner_.leaves = true;
     client.send(generate(2, "new", 1));
     client.send(cancel(3, 2));
     client.send(cancel(4, 1));
     client.send_bytes(status_frames(5, 5));
     const std::string half = status_frames(6, 6).substr(0, 5);
     client.send_bytes(half);
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == 3; }));
-    EXPECT_EQ(host_.heard, (std::vector<uint64_t>{1, 4, 5}));
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == 3; }));
+    EXPECT_EQ(owner_.heard, (std::vector<uint64_t>{1, 4, 5}));
 
     client::Response last;
     last.set_request_id(1);
-    host_.sessions[0]->send(last);
-    std::optional<HandedConnection> handed = host_.sessions[0]->hand_over();
+    owner_.sessions[0]->send(last);
+    std::optional<HandedConnection> handed = owner_.sessions[0]->hand_over();
     ASSERT_TRUE(handed.has_value());
     EXPECT_EQ(handed->door, kSocketDoor);
     std::string kept;
     append_frame(generate(2, "new", 1), kept);
     append_frame(cancel(3, 2), kept);
     EXPECT_EQ(handed->unread, kept + half);
-    EXPECT_FALSE(host_.sessions[0]->is_open());
-    EXPECT_EQ(host_.num_closed, 1);
+    EXPECT_FALSE(owner_.sessions[0]->is_open());
+    EXPECT_EQ(owner_.num_closed, 1);
 
     // The next one's session serves them, and says what was not said.
-    NotingHost next;
+    NotingOwner next;
     const auto budget = std::make_shared<InputBudget>(
         InputBudget::Limits{.bytes_max = size_t{1} << 20, .timeout_ms = 60'000});
     ClientConnection there(
@@ -276,26 +276,26 @@ TEST_F(ClientConnectionTest, WhileItsHostLeavesWhatIsNewIsKeptForTheNext) {
     there.close();
 }
 
-// Goal: a client that sends on and on to a host that leaves fills no memory. Oracle: the bytes that
-// are kept; when the host stays after all, every request is heard, in its order.
+// Goal: a client that sends on and on to an owner that leaves fills no memory. Oracle: the bytes
+// that are kept; when the owner stays after all, every request is heard, in its order.
 TEST_F(ClientConnectionTest, WhatIsKeptForTheNextIsBoundedAndServedIfThereIsNone) {
     const auto budget = std::make_shared<InputBudget>(
         InputBudget::Limits{.bytes_max = size_t{1} << 24, .timeout_ms = 60'000});
-    TestClient client(loop_, host_, budget);
-    host_.leaves = true;
+    TestClient client(loop_, owner_, budget);
+    owner_.leaves = true;
     constexpr uint64_t kMany = 16;
     for (uint64_t id = 1; id <= kMany; ++id) {
         client.send(generate(id, std::string(10'000, 'x'), 1));
         run_for(loop_, 1, [] { return false; });
     }
-    EXPECT_TRUE(host_.heard.empty());
+    EXPECT_TRUE(owner_.heard.empty());
     // Seven are more than 64 KiB; what was read with the last of them is kept, too.
     EXPECT_GT(budget->bytes(), 64u << 10);
     EXPECT_LT(budget->bytes(), 80u << 10) << "of 160,000 that were sent";
-    host_.leaves = false;
-    host_.sessions[0]->stay();
-    ASSERT_TRUE(run_until(loop_, [&] { return host_.heard.size() == kMany; }));
-    EXPECT_TRUE(std::is_sorted(host_.heard.begin(), host_.heard.end()));
+    owner_.leaves = false;
+    owner_.sessions[0]->stay();
+    ASSERT_TRUE(run_until(loop_, [&] { return owner_.heard.size() == kMany; }));
+    EXPECT_TRUE(std::is_sorted(owner_.heard.begin(), owner_.heard.end()));
     EXPECT_EQ(budget->bytes(), 0u);
 }
 

@@ -22,16 +22,16 @@ class MemorySession final : public ClientSession {
   public:
     static constexpr size_t kReadsAll = std::numeric_limits<size_t>::max();
 
-    // The host owns it; `session` stays valid until the host has destroyed it.
-    static MemorySession& open(SessionHost& host, std::string name) {
-        auto session = std::make_unique<MemorySession>(host, std::move(name));
+    // `owner` has it; the reference stays valid until that has destroyed it.
+    static MemorySession& open(SessionOwner& owner, std::string name) {
+        auto session = std::make_unique<MemorySession>(owner, std::move(name));
         MemorySession& opened = *session;
-        host.adopt(std::move(session));
+        owner.adopt(std::move(session));
         return opened;
     }
 
-    MemorySession(SessionHost& host, std::string name)
-        : host_(host), identity_{"account of " + name, std::move(name)} {}
+    MemorySession(SessionOwner& owner, std::string name)
+        : owner_(owner), identity_{"account of " + name, std::move(name)} {}
     ~MemorySession() override {
         if (is_destroyed != nullptr) *is_destroyed = true;
     }
@@ -55,7 +55,7 @@ class MemorySession final : public ClientSession {
         queue_.clear();
         queued_bytes_ = 0;
         ++num_closes;
-        host_.on_closed(*this);
+        owner_.on_closed(*this);
     }
     bool is_open() const override { return is_open_; }
     std::optional<HandedConnection> hand_over() override {
@@ -68,12 +68,12 @@ class MemorySession final : public ClientSession {
     void stay() override { ++num_stays; }
 
     // The client's side.
-    void ask(const client::Request& request) { host_.on_request(*this, request); }
+    void ask(const client::Request& request) { owner_.on_request(*this, request); }
     // It will read `bytes` more and then stop.
     void read(size_t bytes) {
         will_read_ = bytes;
         take();
-        host_.on_progress(*this);
+        owner_.on_progress(*this);
     }
 
     const client::Response* last(uint64_t request_id) const {
@@ -110,7 +110,7 @@ class MemorySession final : public ClientSession {
         }
     }
 
-    SessionHost& host_;
+    SessionOwner& owner_;
     const ClientIdentity identity_;
     std::deque<client::Response> queue_;
     size_t queued_bytes_ = 0;

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/gateway/gateway_host.h"
+#include "daemon/gateway/served_instance.h"
 #include "daemon/supervisor/attention_workers.h"
 
 namespace afd::daemon {
 
-class ScriptedInstance final : public AttentionWorkers, public GatewayHost {
+class ScriptedInstance final : public AttentionWorkers, public ServedInstance {
   public:
     using Sent = std::pair<uint32_t, control::SupervisorMessage>;  // Session and message.
 

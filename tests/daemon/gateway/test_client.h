@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A client of a SessionHost in the same process and on the same thread, over a socket.
+// A client of a SessionOwner in the same process and on the same thread, over a socket.
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -22,7 +22,7 @@ class TestClient {
     // `budget` of the connection; null: one of its own without a bound that matters.
     // `kernel_bytes`: what the kernel holds of unread answers, about; 0: as much as it likes.
     TestClient(EventLoop& loop,
-               SessionHost& host,
+               SessionOwner& owner,
                std::shared_ptr<InputBudget> budget = nullptr,
                int kernel_bytes = 0) {
         std::array<int, 2> fds{};
@@ -37,11 +37,11 @@ class TestClient {
             budget = std::make_shared<InputBudget>(
                 InputBudget::Limits{.bytes_max = size_t{1} << 30, .timeout_ms = 60'000});
         }
-        host.adopt(std::make_unique<ClientConnection>(loop,
-                                                      UniqueFd(fds[1]),
-                                                      ClientIdentity{"test", "test client"},
-                                                      host,
-                                                      std::move(budget)));
+        owner.adopt(std::make_unique<ClientConnection>(loop,
+                                                       UniqueFd(fds[1]),
+                                                       ClientIdentity{"test", "test client"},
+                                                       owner,
+                                                       std::move(budget)));
     }
 
     void send(const client::Request& request) { ASSERT_TRUE(try_send(request)); }

@@ -21,7 +21,7 @@ class HttpClient {
   public:
     // `send_buffer`: of the session's socket, for a client that reads slowly; 0: the system's.
     HttpClient(EventLoop& loop,
-               SessionHost& host,
+               SessionOwner& owner,
                std::shared_ptr<HttpServices> services,
                int send_buffer = 0) {
         std::array<int, 2> fds{};
@@ -31,8 +31,8 @@ class HttpClient {
         if (send_buffer > 0) {
             ::setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
         }
-        host.adopt(std::make_unique<HttpSession>(
-            loop, UniqueFd(fds[1]), ClientIdentity{"http", "test"}, host, std::move(services)));
+        owner.adopt(std::make_unique<HttpSession>(
+            loop, UniqueFd(fds[1]), ClientIdentity{"http", "test"}, owner, std::move(services)));
     }
 
     struct Answer {

@@ -39,7 +39,7 @@ inline size_t num_lines_with(const std::string& what, const std::string& lines) 
 }
 
 // What afdd is to its supervisor and its gateway.
-struct Program final : GatewayHost, InstanceListener {
+struct Program final : ServedInstance, InstanceListener {
     void fill_status(client::Status& /*status*/) const override {}
     std::string metrics_text(const client::Status&,
                              const RequestMetrics&,

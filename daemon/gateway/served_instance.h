@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GatewayHost: what the gateway needs of the program around it. Implemented by Afdd.
+// ServedInstance: what the gateway needs of the program around it. Implemented by Afdd.
 
 #include <string>
 
@@ -12,9 +12,9 @@
 
 namespace afd::daemon {
 
-class GatewayHost {
+class ServedInstance {
   public:
-    virtual ~GatewayHost() = default;
+    virtual ~ServedInstance() = default;
     // Adds what others know: state ("starting", "ready"), workers, waits, how experts are reached.
     virtual void fill_status(client::Status& status) const = 0;
     // Everything that is counted, as Prometheus' text. `status`: of the whole instance.
