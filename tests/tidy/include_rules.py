@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may include whom: between folders by a table, and no cycle at any level."""
+"""Who may include whom: between folders by a table, and no cycle at any level. And the namespaces
+of the folders, by another."""
 
 import itertools
 import os
@@ -118,6 +119,24 @@ OPS_MAY_SEE = {"schedule/context/schedule_context.h", "schedule/layout/window_la
 MESSAGE_READERS = {"clients", "daemon", "tests"}
 # The settings of the sampler are one message from the client to it.
 SETTINGS = {("model", "proto/sampling.pb.h")}
+# Top folder: its namespace, which may have others within.
+NAMESPACES = {
+    "proto": "afd",
+    "schedule": "afd::schedule",
+    "ops": "afd::ops",
+    "threads": "afd::threads",
+    "calls": "afd::calls",
+    "model": "afd::model",
+    "daemon": "afd::daemon",
+    "clients": "afd::client",
+    "python": "afd::python",
+    "tools": "afd::tools",
+    "bench": "afd::bench",
+}
+# What tests share; a test itself is in the namespace of what it tests. (Within afd, a namespace
+# afd::testing would hide that of GoogleTest.)
+TEST_NAMESPACES = ["afd::test", "afd::fuzz"]
+FORWARD_DECLARATION = re.compile(r"((class|struct|enum class) [\w: ]+;)? *(//.*)?")
 
 
 def includes_of(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -165,6 +184,30 @@ def check_includes(path: Path, lines: list[str]) -> list[str]:
               and (top, included) not in SETTINGS):
             problems.append(f"{where}: {top}/ may not read protocol messages")
     return problems
+
+
+def namespaces_of(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """The namespaces afd... that a file opens and fills, which forward declarations do not."""
+    for number, line in enumerate(lines, 1):
+        match = re.match(r"namespace (afd[\w:]*) \{$", line)
+        if match:
+            body = itertools.takewhile(lambda each: not each.startswith("}"), lines[number:])
+            if not all(map(FORWARD_DECLARATION.fullmatch, body)):
+                yield number, match.group(1)
+
+
+def check_namespaces(path: Path, lines: list[str]) -> list[str]:
+    top = path.parts[0]
+    allowed = [NAMESPACES[top]] if top in NAMESPACES else []
+    home = "".join(allowed)
+    if top == "tests":
+        allowed = [*TEST_NAMESPACES, *NAMESPACES.values()]
+        home = f"that of what it tests, or {TEST_NAMESPACES[0]}"
+    # Within afd itself are those of other folders.
+    return [f"{path}:{number}: namespace {name}; {top}/ is in {home}"
+            for number, name in namespaces_of(lines)
+            if allowed and name not in allowed
+            and not any(name.startswith(each + "::") for each in allowed if each != "afd")]
 
 
 def listed_subfolders(document: list[str]) -> dict[str, list[str]]:

@@ -4,10 +4,10 @@
 
     tidy.py SOURCE_DIR [--compile-commands FILE] [--clang-format PROGRAM]
 
-Goal: include directions, freedom from cycles, includes of what is named, banned words, sizes, true
-comments and documents that fit a screen hold for every committed file, which is formatted as
-.clang-format says, and every translation unit of ours is compiled with -ffp-contract=off and
-without fast-math.
+Goal: include directions, freedom from cycles, namespaces, includes of what is named, banned words,
+sizes, true comments and documents that fit a screen hold for every committed file, which is
+formatted as .clang-format says, and every translation unit of ours is compiled with
+-ffp-contract=off and without fast-math.
 Method: reads the files that git lists and the compile commands of the build. Oracle: the tables in
 include_rules.py, name_rules.py, shape_rules.py, comment_rules.py and below. One line per violation;
 exit code 1 if any.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from comment_rules import (Names, check_comment_names, check_document_names, check_orders,
                            check_reasons)
-from include_rules import check_cycles, check_includes, check_order
+from include_rules import check_cycles, check_includes, check_namespaces, check_order
 from name_rules import Headers, check_names_are_included
 from shape_rules import check_columns, check_shape
 
@@ -138,7 +138,8 @@ def main() -> int:
     if ARCHITECTURE in files:
         problems += check_order(sources, lines_of(root / ARCHITECTURE))
     for path, lines in sources.items():
-        for check in (check_includes, check_words, check_orders, check_reasons, check_shape):
+        for check in (check_includes, check_namespaces, check_words, check_orders, check_reasons,
+                      check_shape):
             problems += check(path, lines)
         problems += check_comment_names(path, lines, names)
         problems += check_names_are_included(path, headers)

@@ -50,6 +50,23 @@ class TidyTest(unittest.TestCase):
                               "ops/tensor/ may not include ops/linear/b.h")
         self.expect_violation("ops/tensor/a.h", '#include "b.h"', "with its folder")
 
+    def test_folders_have_their_namespaces(self):
+        filled = "namespace {} {{\nint a;\n}}"
+        self.expect_violation("tools/a.h", filled.format("afd"),
+                              "tools/a.h:3: namespace afd; tools/ is in afd::tools")
+        self.expect_violation("proto/a.h", filled.format("afd::daemon"), "proto/ is in afd")
+        self.expect_violation("ops/cpu/a.h", filled.format("afd::operators"), "ops/ is in afd::ops")
+        self.expect_violation("tests/clients/a.h", filled.format("afd::testing"),
+                              "tests/ is in that of what it tests, or afd::test")
+        for name, text in (
+                ("ops/cpu/a.h", filled.format("afd::ops::cpu")),
+                ("proto/a.h", filled.format("afd")),
+                ("tests/clients/a.h", filled.format("afd::client")),
+                ("tests/clients/a.h", filled.format("afd::test")),
+                ("tools/a.h", "namespace afd {\nclass A;  // Ours.\nstruct B;\n}")):
+            result = self.run_tidy({name: HEADER + text + "\n"})
+            self.assertEqual(result.returncode, 0, result.stdout)
+
     def expect_cycle(self, files: dict[str, str], message: str) -> None:
         result = self.run_tidy({name: HEADER + f'#include "{included}"\n'
                                 for name, included in files.items()})
