@@ -10,7 +10,7 @@
 
 #include "proto/typed_number.h"
 
-namespace afd {
+namespace afd::tools {
 
 // For transform(), because 010 is 10: a whole number from `low` to `high`.
 inline CLI::Validator whole_from(uint64_t low, uint64_t high) {
@@ -24,4 +24,4 @@ inline CLI::Validator number_from(double low, double high) {
             fmt::format("in [{:.12g} - {:.12g}]", low, high)};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -4,10 +4,13 @@
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "clients/afdctl/command.h"
 #include "clients/exit_code.h"
 #include "clients/interrupt.h"
+#include "proto/state_names.h"
 
 namespace afd::client {
 namespace {
@@ -16,8 +19,8 @@ constexpr int kLookMs = 10;
 
 // Of a worker in this state, between its name and "not yet ready": " is starting and".
 std::string what_it_is(const std::string& state) {
-    return state == "no host" ? " waits for its host, which has not joined, and is"
-                              : " is " + state + " and";
+    return state == kWorkerNoHost ? " waits for its host, which has not joined, and is"
+                                  : " is " + state + " and";
 }
 
 // One worker of the instance, and what is asked of it.
@@ -31,7 +34,7 @@ class WorkerSwitch {
     // Ends it, and returns when its process is gone: others go on with what it had in work.
     Result<> drain() {
         AFD_TRY(set_run_flag(false));
-        return wait_until("halted");
+        return wait_until(kWorkerHalted);
     }
     // Ends it, and returns when another has taken its place and serves. Whatever comes in between,
     // the place is free for the other one, or the error says that it may not be.
@@ -39,7 +42,7 @@ class WorkerSwitch {
         Result<> done = drain();
         if (done.ok()) done = set_run_flag(true);
         if (!done.ok()) return may_be_halted_ ? freed(done.error()) : done;
-        return wait_until("ready");
+        return wait_until(kWorkerReady);
     }
 
   private:
@@ -74,7 +77,7 @@ class WorkerSwitch {
         return why;
     }
 
-    Result<> wait_until(const std::string& state) {
+    Result<> wait_until(std::string_view state) {
         while (true) {
             std::string seen = "unknown";
             AFD_ASSIGN(const Status status,
@@ -86,8 +89,9 @@ class WorkerSwitch {
             if (seen == state) return {};
             // However short the time, the error says what the worker is.
             if (Clock::now() >= deadline_) {
-                return afd::Error{Code::kDeadlineExceeded,
-                                  name() + what_it_is(seen) + " not yet " + state + " (--timeout)"};
+                return afd::Error{
+                    Code::kDeadlineExceeded,
+                    name() + what_it_is(seen) + " not yet " + std::string(state) + " (--timeout)"};
             }
             pollfd interrupt = {interrupt_cancellation().fd(), POLLIN, 0};
             poll(&interrupt, 1, kLookMs);
@@ -134,7 +138,7 @@ void print_done(const CommonOptions& common, const std::string& name, const std:
 // A hint; the workers are drained whatever comes of it.
 void warn_if_halted(Client& client) {
     const Result<Status> status = client.status(Client::kReplyTimeout, &interrupt_cancellation());
-    if (!status.ok() || status.value().state() != "halted") return;
+    if (!status.ok() || status.value().state() != kInstanceHalted) return;
     std::cerr << "warning: nobody is served now, and requests wait: " << status.value().reason()
               << std::endl;
 }

@@ -19,6 +19,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/decoder/attention_half.h"
 #include "proto/failure.h"
+#include "proto/state_names.h"
 
 namespace afd::daemon {
 
@@ -413,8 +414,9 @@ void Afdd::fill_status(client::Status& status) const {
     crew_->layout().fill_status(status);
     crew_->supervisor().fill_status(status);
     if (hosts_ != nullptr) hosts_->fill_status(status);
-    if (const std::string down = links_.reason(); !down.empty() && status.state() == "ready") {
-        status.set_state("degraded");
+    if (const std::string down = links_.reason();
+        !down.empty() && status.state() == kInstanceReady) {
+        status.set_state(std::string(kInstanceDegraded));
         status.set_reason(down);
     }
 }

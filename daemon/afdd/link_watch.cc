@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "proto/state_names.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -32,12 +34,13 @@ std::vector<LinkWatch::News> LinkWatch::look(const client::Status& status,
                                              uint64_t now_ms) {
     std::map<uint32_t, const client::Worker*> ranks;
     for (const client::Worker& worker : status.workers()) {
-        if (worker.role() == "ffn" && worker.state() == "ready") ranks[worker.index()] = &worker;
+        if (worker.role() == "ffn" && worker.state() == kWorkerReady)
+            ranks[worker.index()] = &worker;
     }
     std::vector<News> news;
     std::set<Ends> still_down;
     for (const client::Worker& session : status.workers()) {
-        if (session.role() != "attention" || session.state() != "ready") continue;
+        if (session.role() != "attention" || session.state() != kWorkerReady) continue;
         for (int i = 0; i < session.links_size(); ++i) {
             const auto rank = ranks.find(static_cast<uint32_t>(i));
             if (session.links(i).is_open() || rank == ranks.end()) continue;

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
+#include <string_view>
 
 #include "daemon/exposition/families.h"
+#include "proto/state_names.h"
 
 namespace afd::daemon {
 namespace {
 
-constexpr const char* kStates[] = {"starting", "ready", "draining", "degraded", "halted", "failed"};
+constexpr std::string_view kStates[] = {kInstanceStarting,
+                                        kInstanceReady,
+                                        kInstanceDraining,
+                                        kInstanceDegraded,
+                                        kInstanceHalted,
+                                        kInstanceFailed};
 
 using WorkerValue = double (*)(const client::Worker&);
 
@@ -19,7 +26,7 @@ void add_each(const MetricsSnapshot& snapshot, FamilyList& families, WorkerValue
 void add_workers(const MetricsSnapshot& snapshot, FamilyList& families) {
     families.gauge("afd_worker_up", "1 if the worker serves");
     add_each(snapshot, families, [](const client::Worker& worker) {
-        return worker.state() == "ready" ? 1.0 : 0.0;
+        return worker.state() == kWorkerReady ? 1.0 : 0.0;
     });
     families.counter("afd_worker_restarts_total", "Processes of the worker after its first");
     add_each(snapshot, families, [](const client::Worker& worker) {
@@ -79,8 +86,8 @@ void add_instance_families(const MetricsSnapshot& snapshot, FamilyList& families
                     {"context_length", std::to_string(status.context_length())}},
                    1);
     families.gauge("afd_state", "1 for the current state of the instance");
-    for (const char* state : kStates) {
-        families.value({{"state", state}}, status.state() == state ? 1 : 0);
+    for (const std::string_view state : kStates) {
+        families.value({{"state", std::string(state)}}, status.state() == state ? 1 : 0);
     }
     families.gauge("afd_uptime_seconds", "Time since the instance started");
     families.value(static_cast<double>(status.uptime_ms()) / 1e3);

@@ -10,6 +10,7 @@
 #include "daemon/gateway/request/prompt.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
+#include "proto/state_names.h"
 
 namespace afd::daemon {
 
@@ -429,7 +430,7 @@ client::Status Gateway::status() {
     instance_.fill_status(status);
     queue_.fill_status(status);
     resumables_.fill_status(status);
-    if (drain_.is_on()) status.set_state("draining");
+    if (drain_.is_on()) status.set_state(std::string(kInstanceDraining));
     return status;
 }
 

@@ -15,7 +15,7 @@ namespace afd::daemon {
 class ServedInstance {
   public:
     virtual ~ServedInstance() = default;
-    // Adds what others know: state ("starting", "ready"), workers, waits, how experts are reached.
+    // Adds what others know: state (state_names.h), workers, waits, how experts are reached.
     virtual void fill_status(client::Status& status) const = 0;
     // Everything that is counted, as Prometheus' text. `status`: of the whole instance.
     virtual std::string metrics_text(const client::Status& status,

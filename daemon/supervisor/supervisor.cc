@@ -2,10 +2,12 @@
 #include "daemon/supervisor/supervisor.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "daemon/program/logging.h"
 #include "daemon/supervisor/slot_settings.h"
 #include "proto/failure.h"
+#include "proto/state_names.h"
 
 namespace afd::daemon {
 
@@ -22,16 +24,16 @@ uint64_t heartbeat_period_ms(const Config& config) {
     return std::clamp<uint64_t>(shortest_ms / 4, 250, HangDetector::kPeriodMsMax);
 }
 
-const char* state_name(ServiceState::Level level) {
+std::string_view state_name(ServiceState::Level level) {
     switch (level) {
         case ServiceState::Level::kReady:
-            return "ready";
+            return kInstanceReady;
         case ServiceState::Level::kDegraded:
-            return "degraded";
+            return kInstanceDegraded;
         case ServiceState::Level::kHalted:
-            return "halted";
+            return kInstanceHalted;
         case ServiceState::Level::kFailed:
-            return "failed";
+            return kInstanceFailed;
     }
     return "";
 }
@@ -418,7 +420,7 @@ void Supervisor::check_all_gone() {
 }
 
 void Supervisor::fill_status(client::Status& status) const {
-    status.set_state(!all_ready_ ? "starting" : state_name(service_.level));
+    status.set_state(std::string(!all_ready_ ? kInstanceStarting : state_name(service_.level)));
     // Before all were ready, that of those on other hosts, which are waited for.
     status.set_reason(all_ready_ ? service_.reason
                                  : service_state(attention_, ffn_, plan_.can_do_without).reason);

@@ -6,6 +6,7 @@
 #include "daemon/program/logging.h"
 #include "model/unicode/utf8.h"
 #include "proto/failure.h"
+#include "proto/state_names.h"
 #include "schedule/layout/execution_log.h"
 
 namespace afd::daemon {
@@ -480,17 +481,17 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     status.set_index(settings_.index);
     status.set_heartbeat_age_ms(hang_detector_.silent_ms());
     if (process_ == nullptr) {
-        status.set_state(halted_                      ? "halted"
-                         : restart_timer_.is_active() ? "back-off"
-                         : health_.is_hindered()      ? "no host"
-                                                      : "dead");
+        status.set_state(std::string(halted_                      ? kWorkerHalted
+                                     : restart_timer_.is_active() ? kWorkerBackOff
+                                     : health_.is_hindered()      ? kWorkerNoHost
+                                                                  : kWorkerDead));
         return;
     }
     status.set_pid(static_cast<uint32_t>(process_->pid()));
     status.set_uptime_ms(loop_.now_ms() - started_ms_);
-    status.set_state(is_process_stopped(process_->pid()) ? "stopped"
-                     : state_ == State::kReady           ? "ready"
-                                                         : "starting");
+    status.set_state(std::string(is_process_stopped(process_->pid()) ? kWorkerStopped
+                                 : state_ == State::kReady           ? kWorkerReady
+                                                                     : kWorkerStarting));
     for (const control::Link& link : links_.links()) {
         client::Link& shown = *status.add_links();
         shown.set_is_open(link.is_open());

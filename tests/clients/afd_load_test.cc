@@ -22,12 +22,12 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::MockAfdd;
-using afd::testing::MockAnswer;
-using afd::testing::ProgramOptions;
-using afd::testing::ProgramResult;
-using afd::testing::run_program;
-using afd::testing::steady_answer;
+using afd::test::MockAfdd;
+using afd::test::MockAnswer;
+using afd::test::ProgramOptions;
+using afd::test::ProgramResult;
+using afd::test::run_program;
+using afd::test::steady_answer;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -338,9 +338,9 @@ TEST_F(AfdLoad, AServerThatRefusesWasReached) {
                                             {"422", 1},
                                             {"500", 5},
                                             {"503", 5}}) {
-        const afd::testing::ScriptedServer server([status = status](size_t) {
-            return afd::testing::ScriptedAnswer{std::string("HTTP/1.1 ") + status +
-                                                " No\r\nContent-Length: 2\r\n\r\nno"};
+        const afd::test::ScriptedServer server([status = status](size_t) {
+            return afd::test::ScriptedAnswer{std::string("HTTP/1.1 ") + status +
+                                             " No\r\nContent-Length: 2\r\n\r\nno"};
         });
         const ProgramResult result =
             run_program({AFD_LOAD,

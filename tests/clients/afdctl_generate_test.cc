@@ -15,14 +15,14 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::afdctl;
-using afd::testing::MockAfdd;
-using afd::testing::MockAnswer;
-using afd::testing::ProgramOptions;
-using afd::testing::ProgramResult;
-using afd::testing::run_program;
-using afd::testing::steady_answer;
-using afd::testing::story;
+using afd::test::afdctl;
+using afd::test::MockAfdd;
+using afd::test::MockAnswer;
+using afd::test::ProgramOptions;
+using afd::test::ProgramResult;
+using afd::test::run_program;
+using afd::test::steady_answer;
+using afd::test::story;
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -9,7 +9,7 @@
 #include "tests/clients/mock_afdd.h"
 #include "tests/clients/program.h"
 
-namespace afd::testing {
+namespace afd::test {
 
 inline ProgramResult afdctl(const MockAfdd& server,
                             std::vector<std::string> arguments,
@@ -26,4 +26,4 @@ inline MockAnswer story(const std::vector<std::string>& words) {
     return answer;
 }
 
-}  // namespace afd::testing
+}  // namespace afd::test

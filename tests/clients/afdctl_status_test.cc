@@ -17,12 +17,12 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::afdctl;
-using afd::testing::example_status;
-using afd::testing::MockAfdd;
-using afd::testing::MockAnswer;
-using afd::testing::ProgramOptions;
-using afd::testing::ProgramResult;
+using afd::test::afdctl;
+using afd::test::example_status;
+using afd::test::MockAfdd;
+using afd::test::MockAnswer;
+using afd::test::ProgramOptions;
+using afd::test::ProgramResult;
 using ::testing::HasSubstr;
 using ::testing::Not;
 

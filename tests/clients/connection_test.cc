@@ -11,9 +11,9 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::MockAfdd;
-using afd::testing::MockAnswer;
-using afd::testing::steady_answer;
+using afd::test::MockAfdd;
+using afd::test::MockAnswer;
+using afd::test::steady_answer;
 using std::chrono::milliseconds;
 
 TEST(Connection, CarriesSeveralRequestsAtOnce) {

@@ -5,7 +5,7 @@
 
 #include "proto/client.pb.h"
 
-namespace afd::testing {
+namespace afd::test {
 
 inline client::Status example_status() {
     client::Status status;
@@ -50,4 +50,4 @@ inline client::Status example_status() {
     return status;
 }
 
-}  // namespace afd::testing
+}  // namespace afd::test

@@ -17,8 +17,8 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::ScriptedAnswer;
-using afd::testing::ScriptedServer;
+using afd::test::ScriptedAnswer;
+using afd::test::ScriptedServer;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 

@@ -16,7 +16,7 @@
 
 #include "proto/check.h"
 
-namespace afd::testing {
+namespace afd::test {
 
 MockAnswer steady_answer(size_t num_chunks, milliseconds first, milliseconds gap) {
     MockAnswer answer;
@@ -422,4 +422,4 @@ void MockAfdd::disconnect(uint64_t peer_id) {
     });
 }
 
-}  // namespace afd::testing
+}  // namespace afd::test

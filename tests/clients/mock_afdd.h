@@ -21,7 +21,7 @@
 #include "proto/status.h"
 #include "tests/temporary_directory.h"
 
-namespace afd::testing {
+namespace afd::test {
 
 using std::chrono::milliseconds;
 
@@ -174,4 +174,4 @@ class MockAfdd {
     std::thread thread_;  // Last: starts when everything else is there.
 };
 
-}  // namespace afd::testing
+}  // namespace afd::test

@@ -15,7 +15,7 @@
 
 #include "proto/check.h"
 
-namespace afd::testing {
+namespace afd::test {
 namespace {
 
 struct Pipe {
@@ -142,4 +142,4 @@ ProgramResult run_program(const std::vector<std::string>& arguments,
     return result;
 }
 
-}  // namespace afd::testing
+}  // namespace afd::test

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace afd::testing {
+namespace afd::test {
 
 inline constexpr std::chrono::seconds kProgramTimeout{60};
 
@@ -45,4 +45,4 @@ struct ProgramOptions {
 ProgramResult run_program(const std::vector<std::string>& arguments,
                           const ProgramOptions& options = {});
 
-}  // namespace afd::testing
+}  // namespace afd::test

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <utility>
 
-namespace afd::testing {
+namespace afd::test {
 namespace {
 
 // Reads one request; false: the client has gone.
@@ -92,4 +92,4 @@ void ScriptedServer::serve(int socket) {
     }
 }
 
-}  // namespace afd::testing
+}  // namespace afd::test

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace afd::testing {
+namespace afd::test {
 
 struct ScriptedAnswer {
     std::string bytes;
@@ -53,4 +53,4 @@ class ScriptedServer {
     std::thread acceptor_;
 };
 
-}  // namespace afd::testing
+}  // namespace afd::test

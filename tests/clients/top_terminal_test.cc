@@ -19,7 +19,7 @@
 namespace afd::client {
 namespace {
 
-using afd::testing::MockAfdd;
+using afd::test::MockAfdd;
 using std::chrono::seconds;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;

@@ -20,9 +20,9 @@ using std::chrono::milliseconds;
 constexpr size_t kInFlight = 6;
 constexpr uint32_t kCutMsMax = 1500;  // Shorter than what makes a host be given up.
 
-constexpr LinkConditions kBadNetwork{.delay = std::chrono::microseconds(100),
-                                     .jitter = std::chrono::microseconds(200),
-                                     .loss = 0.002};
+constexpr tools::LinkConditions kBadNetwork{.delay = std::chrono::microseconds(100),
+                                            .jitter = std::chrono::microseconds(200),
+                                            .loss = 0.002};
 
 double ms_between(client::Clock::time_point from, client::Clock::time_point to) {
     return std::chrono::duration<double, std::milli>(to - from).count();

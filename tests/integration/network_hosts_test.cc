@@ -72,7 +72,7 @@ void expect_same_bits_through_a_cut(const Instance& leader,
 // An attention and an FFN worker here, and one of each on host b behind the wire.
 class NetworkHosts : public testing::Test {
   protected:
-    void start(const std::optional<LinkConditions>& conditions = {}) {
+    void start(const std::optional<tools::LinkConditions>& conditions = {}) {
         wire_ = std::make_unique<NetworkWire>(conditions);
         ASSERT_TRUE(wire_->is_there());
         std::vector<std::string> flags = wire_->leader_flags(certificates_);
@@ -89,7 +89,7 @@ class NetworkHosts : public testing::Test {
     }
 
     // All at once, as one host answers them.
-    void expect_bits_of_one_host(const LinkConditions& conditions) {
+    void expect_bits_of_one_host(const tools::LinkConditions& conditions) {
         const auto requests = mixed_requests(8, 128, 7);
         Instance alone;
         alone.wait_ready();
@@ -195,7 +195,7 @@ TEST_F(NetworkHosts, AThinLinkCostsTime) {
 // on b, experts on c and d.
 class NetworkHostsOfOneRole : public testing::Test {
   protected:
-    void start(const std::optional<LinkConditions>& conditions = {}) {
+    void start(const std::optional<tools::LinkConditions>& conditions = {}) {
         network_ = std::make_unique<NetworkSwitch>(kNames.size(), conditions);
         ASSERT_TRUE(network_->is_there());
         std::vector<std::string> flags = network_->leader_flags(certificates_);
@@ -216,7 +216,7 @@ class NetworkHostsOfOneRole : public testing::Test {
     }
 
     // Oracle: one process with the same operators, and the links of the status.
-    void expect_bits_of_one_process(const std::optional<LinkConditions>& conditions = {}) {
+    void expect_bits_of_one_process(const std::optional<tools::LinkConditions>& conditions = {}) {
         const auto requests = mixed_requests(12, 512, 7);
         Instance alone({"--topology", "colocated"});
         alone.wait_ready();

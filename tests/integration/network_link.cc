@@ -15,7 +15,7 @@ std::string in_us(int64_t count) {
 
 // netem draws evenly from both sides of a delay, LinkConditions from above it.
 std::vector<std::string> netem_command(const std::string& device,
-                                       const LinkConditions& conditions) {
+                                       const tools::LinkConditions& conditions) {
     const int64_t aside = conditions.jitter.count() / 2;
     std::vector<std::string> all = {"tc", "qdisc", "replace", "dev", device, "root", "netem"};
     all.insert(all.end(), {"delay", in_us(conditions.delay.count() + aside)});
@@ -57,11 +57,11 @@ bool kernel_has_netem() {
 
 NetworkLink::NetworkLink(const std::string& near,
                          const std::string& far,
-                         const std::optional<LinkConditions>& conditions)
+                         const std::optional<tools::LinkConditions>& conditions)
     : near_(near), far_(far), conditions_(conditions), has_netem_(kernel_has_netem()) {
     if (!has_netem_ && std::getenv("AFD_NETEM_REQUIRED") != nullptr) return;
     if (conditions && !has_netem_) {
-        emulator_ = std::make_unique<LinkEmulator>(std::array{near_, far_}, *conditions);
+        emulator_ = std::make_unique<tools::LinkEmulator>(std::array{near_, far_}, *conditions);
         is_there_ = emulator_->ok();
     } else {
         is_there_ = run_ip({"link", "add", near_, "type", "veth", "peer", "name", far_});
@@ -83,7 +83,7 @@ bool NetworkLink::move_far(const std::string& name_space,
     return is_there_ && (emulator_ != nullptr || !conditions_ || set_netem(*conditions_));
 }
 
-bool NetworkLink::set_netem(const LinkConditions& conditions) const {
+bool NetworkLink::set_netem(const tools::LinkConditions& conditions) const {
     return run_tool(netem_command(near_, conditions)).exit_status == 0 &&
            run_tool(netem_command(far_, conditions), inside_namespace(name_space_)).exit_status ==
                0;
@@ -102,7 +102,7 @@ bool NetworkLink::cut() const {
 }
 
 bool NetworkLink::mend() const {
-    return has_netem_ ? set_netem(conditions_.value_or(LinkConditions{}))
+    return has_netem_ ? set_netem(conditions_.value_or(tools::LinkConditions{}))
                       : run_ip({"link", "set", near_, "up"});
 }
 

@@ -20,7 +20,7 @@ class NetworkLink {
     // Makes devices of these names here; one of them, `far`, is to be moved.
     NetworkLink(const std::string& near,
                 const std::string& far,
-                const std::optional<LinkConditions>& conditions);
+                const std::optional<tools::LinkConditions>& conditions);
     // The devices go with it.
     ~NetworkLink();
     NetworkLink(const NetworkLink&) = delete;
@@ -42,14 +42,14 @@ class NetworkLink {
     bool mend() const;
 
   private:
-    bool set_netem(const LinkConditions& conditions) const;
+    bool set_netem(const tools::LinkConditions& conditions) const;
 
     const std::string near_;
     std::string far_;
     std::string name_space_;  // Empty: the far end has not been moved.
-    const std::optional<LinkConditions> conditions_;
+    const std::optional<tools::LinkConditions> conditions_;
     const bool has_netem_;
-    std::unique_ptr<LinkEmulator> emulator_;
+    std::unique_ptr<tools::LinkEmulator> emulator_;
     bool is_there_ = false;
 };
 

@@ -7,7 +7,8 @@
 
 namespace afd::test {
 
-NetworkSwitch::NetworkSwitch(size_t num_hosts, const std::optional<LinkConditions>& conditions)
+NetworkSwitch::NetworkSwitch(size_t num_hosts,
+                             const std::optional<tools::LinkConditions>& conditions)
     : num_hosts_(num_hosts), device_("afds" + std::to_string(getpid())) {
     AFD_ASSERT(num_hosts <= kHostsMax, "%zu hosts", num_hosts);
     is_there_ = run_ip({"link", "add", device_, "type", "bridge"}) &&
@@ -23,7 +24,7 @@ NetworkSwitch::~NetworkSwitch() {
     run_ip({"link", "del", device_});
 }
 
-bool NetworkSwitch::add_host(size_t host, const std::optional<LinkConditions>& conditions) {
+bool NetworkSwitch::add_host(size_t host, const std::optional<tools::LinkConditions>& conditions) {
     const std::string address = address_of_test(static_cast<uint32_t>(2 + host)) + "/29";
     links_.push_back(std::make_unique<NetworkLink>(port_of(host), end_of(host), conditions));
     return run_ip({"netns", "add", namespace_of(host)}) &&

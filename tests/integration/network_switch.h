@@ -22,7 +22,8 @@ class NetworkSwitch {
 
     // The conditions are those of each host's link. REQUIRES: kHostsMax hosts at most, without the
     // leader.
-    explicit NetworkSwitch(size_t num_hosts, const std::optional<LinkConditions>& conditions = {});
+    explicit NetworkSwitch(size_t num_hosts,
+                           const std::optional<tools::LinkConditions>& conditions = {});
     // The namespaces and their devices go with it.
     ~NetworkSwitch();
     NetworkSwitch(const NetworkSwitch&) = delete;
@@ -46,7 +47,7 @@ class NetworkSwitch {
     std::string namespace_of(size_t host) const { return device_ + "n" + std::to_string(host); }
     std::string port_of(size_t host) const { return device_ + "p" + std::to_string(host); }
     std::string end_of(size_t host) const { return device_ + "e" + std::to_string(host); }
-    bool add_host(size_t host, const std::optional<LinkConditions>& conditions);
+    bool add_host(size_t host, const std::optional<tools::LinkConditions>& conditions);
 
     const size_t num_hosts_;
     const std::string device_;

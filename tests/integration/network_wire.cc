@@ -5,7 +5,7 @@
 
 namespace afd::test {
 
-NetworkWire::NetworkWire(const std::optional<LinkConditions>& conditions)
+NetworkWire::NetworkWire(const std::optional<tools::LinkConditions>& conditions)
     : name_("afd" + std::to_string(getpid())),
       device_("afdl" + std::to_string(getpid())),
       link_(device_, "afdh" + std::to_string(getpid()), conditions) {

@@ -15,7 +15,7 @@ namespace afd::test {
 
 class NetworkWire {
   public:
-    explicit NetworkWire(const std::optional<LinkConditions>& conditions = {});
+    explicit NetworkWire(const std::optional<tools::LinkConditions>& conditions = {});
     // The namespace goes with it.
     ~NetworkWire();
     NetworkWire(const NetworkWire&) = delete;

@@ -24,7 +24,7 @@
 #include "tools/afd-quantize/streamed_decoder.h"
 #include "tools/afd-quantize/text_sample.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // What StreamedDecoder is to give, by a decoder that holds the whole model.
@@ -221,4 +221,4 @@ TEST(Perplexity, OfAModelWithAnInfiniteLogitIsNone) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools

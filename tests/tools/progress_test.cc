@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <thread>
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // Goal: hours of work do not end because nobody can be told of them any more. Method: standard
@@ -35,4 +35,4 @@ TEST(Progress, GoesOnWithoutItsTerminal) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools

@@ -37,7 +37,7 @@
 #include "tools/afd-quantize/streamed_decoder.h"
 #include "tools/afd-quantize/text_sample.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -395,4 +395,4 @@ TEST(QuantisePlan, TellsOfManyTensorsInSeconds) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools

@@ -20,7 +20,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/tools/small_quantise.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -152,4 +152,4 @@ TEST(ResultDirectory, KeepsWhatWasMeasured) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools

@@ -19,7 +19,7 @@
 #include "tools/afd-quantize/quantise_plan.h"
 #include "tools/afd-quantize/result_directory.h"
 
-namespace afd {
+namespace afd::tools {
 
 inline const model::QuantisationConfig kSmoothInt8{
     .experts = ops::WeightFormat::kInt8, .attention = ops::WeightFormat::kInt8, .smooth = true};
@@ -75,4 +75,4 @@ inline std::vector<int32_t> some_tokens(size_t count) {
     return tokens;
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -28,7 +28,7 @@
 #include "tools/afd-link/link_emulator.h"
 #include "tools/number_option.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr int kExitFailed = 1;
@@ -144,9 +144,9 @@ int main_with(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools
 
 int main(int argc, char** argv) {
     afd::open_standard_descriptors();
-    return afd::end_standard_output("afd-link", afd::main_with(argc, argv));
+    return afd::end_standard_output("afd-link", afd::tools::main_with(argc, argv));
 }

@@ -19,7 +19,7 @@
 #include <span>
 #include <vector>
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -182,4 +182,4 @@ void LinkEmulator::run(uint64_t seed) {
     }
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-namespace afd {
+namespace afd::tools {
 
 struct LinkConditions {
     std::chrono::microseconds delay{0};   // One way, of every frame.
@@ -63,4 +63,4 @@ class LinkEmulator {
     std::thread thread_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

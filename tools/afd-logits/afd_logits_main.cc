@@ -34,7 +34,7 @@
 #include "proto/usage_error.h"
 #include "tools/number_option.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr int kExitFailed = 1;
@@ -238,9 +238,9 @@ int main_with(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools
 
 int main(int argc, char** argv) {
     afd::open_standard_descriptors();
-    return afd::end_standard_output("afd-logits", afd::main_with(argc, argv));
+    return afd::end_standard_output("afd-logits", afd::tools::main_with(argc, argv));
 }

@@ -37,7 +37,7 @@
 #include "tools/afd-quantize/size_text.h"
 #include "tools/afd-quantize/text_sample.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr int kExitFailed = 1;
@@ -300,11 +300,11 @@ int main_with(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace afd
+}  // namespace afd::tools
 
 int main(int argc, char** argv) {
     afd::open_standard_descriptors();
     // Writing beyond the limit of a file's size is then an error, EFBIG, with a message.
     ::signal(SIGXFSZ, SIG_IGN);
-    return afd::end_standard_output("afd-quantize", afd::main_with(argc, argv));
+    return afd::end_standard_output("afd-quantize", afd::tools::main_with(argc, argv));
 }

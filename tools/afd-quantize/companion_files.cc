@@ -8,7 +8,7 @@
 #include "model/json/json_document.h"
 #include "model/safetensors/whole_file.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr const char* kCompanionNames[] = {"generation_config.json",
@@ -47,4 +47,4 @@ Result<> CompanionFiles::write(const std::string& directory) const {
     return {};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -11,7 +11,7 @@
 
 #include "proto/status.h"
 
-namespace afd {
+namespace afd::tools {
 
 class CompanionFiles {
   public:
@@ -31,4 +31,4 @@ class CompanionFiles {
     std::vector<File> files_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

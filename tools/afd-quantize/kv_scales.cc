@@ -14,7 +14,7 @@
 #include "proto/failure.h"
 #include "tools/afd-quantize/perplexity.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // The largest magnitude of each channel, of all layers.
@@ -79,4 +79,4 @@ Result<> write_kv_scales(const std::string& model_directory,
     return model::write_safetensors(std::move(file), tensors);
 }
 
-}  // namespace afd
+}  // namespace afd::tools

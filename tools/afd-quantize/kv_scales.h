@@ -13,7 +13,7 @@
 #include "proto/status.h"
 #include "tools/afd-quantize/text_sample.h"
 
-namespace afd {
+namespace afd::tools {
 
 // Measures them with a bf16 cache and writes `file` (model::kKvScalesFile of the model's directory,
 // or elsewhere). Rows that memory need not hold go into files in `scratch`.
@@ -26,4 +26,4 @@ Result<> write_kv_scales(const std::string& model_directory,
                          ops::Parallel& parallel,
                          const std::function<void(double)>& progress);
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -10,7 +10,7 @@
 #include "proto/usage_error.h"
 #include "tools/number_option.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr int kExitUsage = 2;
@@ -174,4 +174,4 @@ std::optional<Options> read_options(int argc, char** argv, int& exit_code) {
     return options;
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -8,7 +8,7 @@
 
 #include "model/checkpoint/config.h"
 
-namespace afd {
+namespace afd::tools {
 
 struct Options {
     std::string model_dir;
@@ -39,4 +39,4 @@ struct Options {
 // say is said: help, or what is wrong.
 std::optional<Options> read_options(int argc, char** argv, int& exit_code);
 
-}  // namespace afd
+}  // namespace afd::tools

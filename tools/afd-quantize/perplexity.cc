@@ -9,7 +9,7 @@
 #include "model/family/model_files.h"
 #include "proto/failure.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // Early tokens of a window have little before them, so perplexities of other windows cannot be
@@ -71,4 +71,4 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
     return result;
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -17,7 +17,7 @@
 #include "tools/afd-quantize/streamed_decoder.h"
 #include "tools/afd-quantize/text_sample.h"
 
-namespace afd {
+namespace afd::tools {
 
 struct Perplexity {
     double value = 0;          // exp of the mean negative log-likelihood of a token.
@@ -44,4 +44,4 @@ Result<Perplexity> measure_perplexity(const std::string& model_directory,
                                       const std::function<void(double)>& progress,
                                       const PerplexityOptions& options = {});
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 constexpr std::chrono::milliseconds kTerminalPeriod{200};
@@ -44,4 +44,4 @@ std::string Progress::time_left(Clock::time_point now, double share) const {
                         : fmt::format(", about {:.0f} min left", seconds / 60);
 }
 
-}  // namespace afd
+}  // namespace afd::tools

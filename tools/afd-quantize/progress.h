@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace afd {
+namespace afd::tools {
 
 class Progress {
   public:
@@ -34,4 +34,4 @@ class Progress {
     Clock::time_point shown_ = begin_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

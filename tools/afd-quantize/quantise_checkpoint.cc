@@ -19,7 +19,7 @@
 #include "ops/format/weight_format.h"
 #include "tools/afd-quantize/result_files.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -266,4 +266,4 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                           .bytes_after = plan.result_bytes()};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

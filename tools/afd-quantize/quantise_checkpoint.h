@@ -29,7 +29,7 @@
 #include "tools/afd-quantize/result_directory.h"
 #include "tools/afd-quantize/smooth_columns.h"
 
-namespace afd {
+namespace afd::tools {
 
 struct QuantiseResult {
     model::QuantisationConfig formats;  // As written: experts that were in fp8 may have stayed.
@@ -65,4 +65,4 @@ Result<QuantiseResult> quantise_checkpoint(const model::ModelFiles& files,
                                            const QuantiseLimits& limits = {},
                                            const ChannelRanges& ranges = {});
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -14,7 +14,7 @@
 #include "model/checkpoint/tensor_names.h"
 #include "model/foreign/foreign_matrices.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 using model::StorageType;
@@ -270,4 +270,4 @@ uint64_t QuantisePlan::result_bytes() const {
     return total;
 }
 
-}  // namespace afd
+}  // namespace afd::tools

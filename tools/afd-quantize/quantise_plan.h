@@ -21,7 +21,7 @@
 #include "ops/format/weight_format.h"
 #include "proto/status.h"
 
-namespace afd {
+namespace afd::tools {
 
 // A shard of the result is closed when it holds this much.
 inline constexpr uint64_t kShardBytes = uint64_t{4} << 30;
@@ -74,11 +74,11 @@ class QuantisePlan {
     const std::vector<PlannedTensor>& tensors() const { return tensors_; }
 
     size_t num_shards() const { return prefixes_.size(); }
-    std::string shard_name(size_t shard) const { return afd::shard_name(shard, num_shards()); }
+    std::string shard_name(size_t shard) const { return tools::shard_name(shard, num_shards()); }
     // What the shard begins with, and its size.
     const std::string& shard_prefix(size_t shard) const { return prefixes_[shard]; }
     uint64_t shard_bytes(size_t shard) const { return sizes_[shard]; }
-    std::string index_text() const { return afd::index_text(tensors_, num_shards()); }
+    std::string index_text() const { return tools::index_text(tensors_, num_shards()); }
 
     // As written: experts that were in fp8 may have stayed.
     const model::QuantisationConfig& formats() const { return formats_; }
@@ -113,4 +113,4 @@ class QuantisePlan {
     std::vector<uint64_t> sizes_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -14,7 +14,7 @@
 #include "ops/tensor/bf16.h"
 #include "ops/tensor/tensor_view.h"
 
-namespace afd {
+namespace afd::tools {
 
 class ResidualRows {
   public:
@@ -54,4 +54,4 @@ class ResidualRows {
     std::vector<float> fp32_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -20,7 +20,7 @@
 #include "model/safetensors/safetensors_writer.h"
 #include "model/safetensors/whole_file.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 namespace fs = std::filesystem;
@@ -256,4 +256,4 @@ Result<> ResultDirectory::finish() {
     return remove_folder(scratch());
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -16,7 +16,7 @@
 #include "proto/status.h"
 #include "tools/afd-quantize/perplexity.h"
 
-namespace afd {
+namespace afd::tools {
 
 class ResultDirectory {
   public:
@@ -60,4 +60,4 @@ class ResultDirectory {
     Perplexity perplexity_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

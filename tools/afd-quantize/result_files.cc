@@ -16,7 +16,7 @@
 #include "proto/check.h"
 #include "tools/afd-quantize/size_text.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 Error failure(const std::string& path, int error) {
@@ -124,4 +124,4 @@ Result<> ResultFiles::sync() const {
     return {};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

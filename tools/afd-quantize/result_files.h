@@ -13,7 +13,7 @@
 #include "proto/status.h"
 #include "tools/afd-quantize/quantise_plan.h"
 
-namespace afd {
+namespace afd::tools {
 
 class ResultFiles {
   public:
@@ -51,4 +51,4 @@ class ResultFiles {
     std::vector<int> fds_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -11,7 +11,7 @@
 #include "model/safetensors/file_error.h"
 #include "model/safetensors/write_at.h"
 
-namespace afd {
+namespace afd::tools {
 
 Result<RowFile> RowFile::create(const std::string& directory, size_t row_bytes) {
     std::string path = directory + "/rows-XXXXXX";
@@ -52,4 +52,4 @@ Result<> RowFile::read(uint64_t first, std::span<std::byte> rows) const {
     return {};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

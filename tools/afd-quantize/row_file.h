@@ -13,7 +13,7 @@
 #include "ops/tensor/bf16.h"
 #include "proto/status.h"
 
-namespace afd {
+namespace afd::tools {
 
 class RowFile {
   public:
@@ -48,4 +48,4 @@ class RowFile {
     size_t row_bytes_;
 };
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-namespace afd {
+namespace afd::tools {
 
 inline std::string size_text(uint64_t bytes) {
     const double mebibytes = static_cast<double>(bytes) / (1u << 20);
@@ -16,4 +16,4 @@ inline std::string size_text(uint64_t bytes) {
                             : fmt::format("{:.2f} GiB", mebibytes / 1024);
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // Weights stay far from the ends of bf16's range.
@@ -39,4 +39,4 @@ void smooth_columns(std::span<ops::Bf16> rows, const std::vector<float>& smooth)
     }
 }
 
-}  // namespace afd
+}  // namespace afd::tools

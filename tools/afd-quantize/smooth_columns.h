@@ -13,7 +13,7 @@
 
 #include "ops/tensor/bf16.h"
 
-namespace afd {
+namespace afd::tools {
 
 // The largest magnitude of each channel of what goes into a layer's MLPs, [layers][hidden].
 using ChannelRanges = std::vector<std::vector<float>>;
@@ -29,4 +29,4 @@ std::vector<float> smooth_scales(const std::vector<float>& ranges,
 // Multiplies column j of these rows by 1/smooth[j].
 void smooth_columns(std::span<ops::Bf16> rows, const std::vector<float>& smooth);
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -22,7 +22,7 @@
 #include "proto/failure.h"
 #include "tools/afd-quantize/residual_rows.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 using ops::Bf16;
@@ -356,4 +356,4 @@ Result<> StreamedDecoder::head(std::vector<double>& surprises) {
     return {};
 }
 
-}  // namespace afd
+}  // namespace afd::tools

@@ -22,7 +22,7 @@
 #include "tools/afd-quantize/row_file.h"
 #include "tools/afd-quantize/smooth_columns.h"
 
-namespace afd {
+namespace afd::tools {
 
 struct StreamedText {
     std::vector<int32_t> tokens;  // Below vocab_size.
@@ -102,4 +102,4 @@ class StreamedDecoder {
     std::vector<float> topk_weights_;  // [tokens, top_k]
 };
 
-}  // namespace afd
+}  // namespace afd::tools

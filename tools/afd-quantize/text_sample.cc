@@ -8,7 +8,7 @@
 #include "model/json/json_document.h"
 #include "proto/failure.h"
 
-namespace afd {
+namespace afd::tools {
 namespace {
 
 // Far more than is needed, some thousand tokens. Each takes a few KiB of disk.
@@ -68,4 +68,4 @@ Result<TextSample> TextSample::read(const std::string& path,
     return sample;
 }
 
-}  // namespace afd
+}  // namespace afd::tools

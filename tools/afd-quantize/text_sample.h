@@ -12,7 +12,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "proto/status.h"
 
-namespace afd {
+namespace afd::tools {
 
 struct TextSample {
     // Errors: those of model::read_text_file() and Tokenizer::encode(); kInvalidArgument (fewer
@@ -28,4 +28,4 @@ struct TextSample {
     std::vector<uint32_t> token_bytes;  // [tokens]: how many each stands for.
 };
 
-}  // namespace afd
+}  // namespace afd::tools

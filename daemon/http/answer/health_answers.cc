@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/state_names.h"
+
 namespace afd::daemon {
 
 namespace {
@@ -24,7 +26,7 @@ HttpResponse not_ready(nlohmann::json json, const std::string& code, const std::
 double progress_of(const client::Status& status) {
     const auto num_ready = std::count_if(
         status.workers().begin(), status.workers().end(), [](const client::Worker& worker) {
-            return worker.state() == "ready";
+            return worker.state() == kWorkerReady;
         });
     return static_cast<double>(num_ready) / std::max(1, status.workers_size());
 }
@@ -32,25 +34,27 @@ double progress_of(const client::Status& status) {
 }  // namespace
 
 HttpResponse answer_live(const client::Status& status) {
-    if (status.state() != "failed") return HttpResponse::json(kOk);
-    return not_ready({{"status", "failed"}}, "worker_lost", status.reason());
+    if (status.state() != kInstanceFailed) return HttpResponse::json(kOk);
+    return not_ready({{"status", status.state()}}, "worker_lost", status.reason());
 }
 
 HttpResponse answer_ready(const client::Status& status) {
     const std::string& state = status.state();
-    if (state == "ready" || state == "degraded") {
+    if (state == kInstanceReady || state == kInstanceDegraded) {
         if (status.waits().empty()) return HttpResponse::json(kOk);
         const std::vector<std::string> waits(status.waits().begin(), status.waits().end());
         return HttpResponse::json(nlohmann::json({{"status", "ok"}, {"waits", waits}}).dump());
     }
-    if (state == "draining") {
+    if (state == kInstanceDraining) {
         return not_ready(
             {{"status", state}, {"inflight", status.num_queued() + status.num_running()}},
             "draining",
             "afdd is draining and takes no new requests");
     }
-    if (state == "failed") return not_ready({{"status", state}}, "worker_lost", status.reason());
-    if (state == "halted") return not_ready({{"status", state}}, "worker_halted", status.reason());
+    if (state == kInstanceFailed)
+        return not_ready({{"status", state}}, "worker_lost", status.reason());
+    if (state == kInstanceHalted)
+        return not_ready({{"status", state}}, "worker_halted", status.reason());
     return not_ready({{"status", "loading"}, {"progress", progress_of(status)}},
                      "loading",
                      "the workers are starting");

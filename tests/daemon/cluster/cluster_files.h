@@ -21,10 +21,10 @@
 
 namespace afd::daemon {
 
-inline afd::testing::ProgramResult cluster_init(const std::string& directory,
-                                                std::vector<std::string> arguments) {
+inline afd::test::ProgramResult cluster_init(const std::string& directory,
+                                             std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {AFDCTL, "cluster", "init", directory});
-    return afd::testing::run_program(arguments);
+    return afd::test::run_program(arguments);
 }
 
 inline std::string bytes_of(const std::string& path) {
@@ -40,7 +40,7 @@ class ClusterFiles {
     explicit ClusterFiles(const std::vector<std::string>& hosts = {"node1"}) {
         std::vector<std::string> arguments;
         for (const std::string& host : hosts) arguments.insert(arguments.end(), {"--host", host});
-        const afd::testing::ProgramResult made = cluster_init(path(), arguments);
+        const afd::test::ProgramResult made = cluster_init(path(), arguments);
         EXPECT_EQ(made.exit_code, 0) << made.err;
     }
 

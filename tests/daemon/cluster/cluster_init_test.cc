@@ -17,8 +17,8 @@
 namespace afd::daemon {
 namespace {
 
+using afd::test::ProgramResult;
 using afd::test::TemporaryDirectory;
-using afd::testing::ProgramResult;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -263,13 +263,13 @@ TEST(ClusterInit, JsonSaysTheSame) {
 }
 
 TEST(ClusterInit, TheCommandNeedsToBeWhole) {
-    const ProgramResult result = afd::testing::run_program({AFDCTL, "cluster"});
+    const ProgramResult result = afd::test::run_program({AFDCTL, "cluster"});
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.err, HasSubstr("cluster: give init and a directory"));
-    EXPECT_THAT(afd::testing::run_program({AFDCTL, "cluster", "inti", "certs"}).err,
+    EXPECT_THAT(afd::test::run_program({AFDCTL, "cluster", "inti", "certs"}).err,
                 HasSubstr("'inti'"));
-    EXPECT_EQ(afd::testing::run_program({AFDCTL, "cluster", "init"}).exit_code, 2);
-    EXPECT_THAT(afd::testing::run_program({AFDCTL, "cluster", "init", "--help"}).out,
+    EXPECT_EQ(afd::test::run_program({AFDCTL, "cluster", "init"}).exit_code, 2);
+    EXPECT_THAT(afd::test::run_program({AFDCTL, "cluster", "init", "--help"}).out,
                 HasSubstr("Example: afdctl cluster init"));
 }
 

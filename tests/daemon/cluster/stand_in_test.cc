@@ -98,15 +98,15 @@ TEST(StandIn, ThatCannotReachItsHostSaysWhyAndEndsWithOne) {
     const test::TemporaryDirectory no_certificates;
     const std::string socket = directory.path("control.sock");
     FakeAfdd afdd(socket);
-    const auto outcome = afd::testing::run_program({AFD_STAND_IN,
-                                                    "--role",
-                                                    "ffn",
-                                                    "--index",
-                                                    "0",
-                                                    "--control-socket",
-                                                    socket,
-                                                    "--cluster-dir",
-                                                    no_certificates.path()});
+    const auto outcome = afd::test::run_program({AFD_STAND_IN,
+                                                 "--role",
+                                                 "ffn",
+                                                 "--index",
+                                                 "0",
+                                                 "--control-socket",
+                                                 socket,
+                                                 "--cluster-dir",
+                                                 no_certificates.path()});
     EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
     const control::WorkerMessage& said = afdd.wait();
     ASSERT_TRUE(said.has_fatal()) << said.ShortDebugString();
@@ -115,7 +115,7 @@ TEST(StandIn, ThatCannotReachItsHostSaysWhyAndEndsWithOne) {
 }
 
 TEST(StandIn, RefusesAWrongCommandLineAsTheOtherProgramsDo) {
-    const auto outcome = afd::testing::run_program({AFD_STAND_IN, "--role", "cook"});
+    const auto outcome = afd::test::run_program({AFD_STAND_IN, "--role", "cook"});
     EXPECT_EQ(outcome.exit_code, 2);
     EXPECT_THAT(outcome.err, ::testing::HasSubstr("afd-stand-in: "));
     EXPECT_THAT(outcome.err, ::testing::HasSubstr("(see afd-stand-in --help)"));

@@ -59,13 +59,13 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
         std::string path = plain_.path();
         if (GetParam() != ops::WeightFormat::kBf16 && !is_fp8) {
             path = quantised_.path() + "/model";
-            auto directory = ResultDirectory::open(path, "a job").value();
-            const auto made = quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
-                                                  {.experts = GetParam()},
-                                                  CompanionFiles(),
-                                                  directory,
-                                                  serial_,
-                                                  [](uint64_t) {});
+            auto directory = tools::ResultDirectory::open(path, "a job").value();
+            const auto made = tools::quantise_checkpoint(ModelFiles::open(plain_.path()).value(),
+                                                         {.experts = GetParam()},
+                                                         tools::CompanionFiles(),
+                                                         directory,
+                                                         serial_,
+                                                         [](uint64_t) {});
             ASSERT_TRUE(made.ok()) << made.error().message;
         }
         auto files = ModelFiles::open(path);

@@ -35,17 +35,17 @@ class QuantisedCheckpoint {
     explicit QuantisedCheckpoint(const QuantisationConfig& quantisation,
                                  nlohmann::json config = small_config(),
                                  bool is_fused = false,
-                                 uint64_t shard_bytes = kShardBytes)
+                                 uint64_t shard_bytes = tools::kShardBytes)
         : int4_rows_(quantisation.int4_rows) {
         CheckpointBuilder builder(std::move(config));
         if (is_fused) builder.fuse_experts();
         builder.write(source_.path());
         threads::ThreadPool threads(2);
-        auto directory = ResultDirectory::open(path(), "a job").value();
-        const auto made = quantise_checkpoint(
+        auto directory = tools::ResultDirectory::open(path(), "a job").value();
+        const auto made = tools::quantise_checkpoint(
             ModelFiles::open(source_.path()).value(),
             quantisation,
-            CompanionFiles(),
+            tools::CompanionFiles(),
             directory,
             threads,
             [](uint64_t) {},
@@ -65,8 +65,8 @@ class QuantisedCheckpoint {
 
   private:
     // Made up: what matters here is that every channel has a scale of its own.
-    static ChannelRanges uneven_ranges(const ModelConfig& model) {
-        ChannelRanges ranges(model.num_layers, std::vector<float>(model.hidden));
+    static tools::ChannelRanges uneven_ranges(const ModelConfig& model) {
+        tools::ChannelRanges ranges(model.num_layers, std::vector<float>(model.hidden));
         for (auto& layer : ranges) {
             for (size_t i = 0; i < layer.size(); ++i) layer[i] = i % 7 == 0 ? 3.0f : 0.2f;
         }
@@ -303,13 +303,13 @@ ModelFiles quantised_files(const test::TemporaryDirectory& source,
                            const QuantisationConfig& wanted) {
     threads::ThreadPool threads(2);
     const std::string path = target.path() + "/model";
-    auto directory = ResultDirectory::open(path, "a job").value();
-    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
-                                          wanted,
-                                          CompanionFiles(),
-                                          directory,
-                                          threads,
-                                          [](uint64_t) {});
+    auto directory = tools::ResultDirectory::open(path, "a job").value();
+    const auto made = tools::quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                                 wanted,
+                                                 tools::CompanionFiles(),
+                                                 directory,
+                                                 threads,
+                                                 [](uint64_t) {});
     EXPECT_TRUE(made.ok()) << made.error().message;
     EXPECT_TRUE(directory.finish().ok());
     return ModelFiles::open(path).value();
@@ -391,7 +391,7 @@ TEST(QuantiseCheckpoint, TakesInt8OfAnotherProgram) {
     EXPECT_EQ(local_logits(both, ops::best_numeric_class(), some_tokens(5), 5).size(), 5u * 96);
     const ModelFiles files = ModelFiles::open(source.path()).value();
     EXPECT_THAT(
-        QuantisePlan::make(files, {.attention = ops::WeightFormat::kInt8}).error().message,
+        tools::QuantisePlan::make(files, {.attention = ops::WeightFormat::kInt8}).error().message,
         HasSubstr("what is not quantised anew becomes bf16, and the experts are most of it; give "
                   "--experts int8 or int4, too"));
 }
@@ -412,10 +412,11 @@ TEST(QuantiseCheckpoint, FusedExpertsAndShardsGiveTheSameModel) {
 
 TEST(QuantiseCheckpoint, RefusesAQuantisedModelAndAFullDirectory) {
     const QuantisedCheckpoint once({.experts = ops::WeightFormat::kInt8});
-    EXPECT_THAT(
-        QuantisePlan::make(once.files(), {.experts = ops::WeightFormat::kInt8}).error().message,
-        HasSubstr("is quantised already (experts int8); give the original"));
-    EXPECT_THAT(ResultDirectory::open(once.path(), "a job").error().message,
+    EXPECT_THAT(tools::QuantisePlan::make(once.files(), {.experts = ops::WeightFormat::kInt8})
+                    .error()
+                    .message,
+                HasSubstr("is quantised already (experts int8); give the original"));
+    EXPECT_THAT(tools::ResultDirectory::open(once.path(), "a job").error().message,
                 HasSubstr("holds a whole model already; give --out a new name"));
 }
 
@@ -426,13 +427,13 @@ TEST(QuantiseCheckpoint, LeavesOutLayersThatAreNotUsed) {
     const test::TemporaryDirectory target;
     builder.write(source.path());
     ops::SerialParallel serial;
-    auto directory = ResultDirectory::open(target.path(), "a job").value();
-    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
-                                          {.experts = ops::WeightFormat::kInt8},
-                                          CompanionFiles(),
-                                          directory,
-                                          serial,
-                                          [](uint64_t) {});
+    auto directory = tools::ResultDirectory::open(target.path(), "a job").value();
+    const auto made = tools::quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                                 {.experts = ops::WeightFormat::kInt8},
+                                                 tools::CompanionFiles(),
+                                                 directory,
+                                                 serial,
+                                                 [](uint64_t) {});
     ASSERT_TRUE(made.ok()) << made.error().message;
     const TensorStore tensors = TensorStore::open(target.path()).value();
     EXPECT_EQ(tensors.find("model.layers.3.eh_proj.weight"), nullptr);
@@ -446,13 +447,13 @@ TEST(QuantiseCheckpoint, NamesTheTensorThatCannotBeQuantised) {
     const test::TemporaryDirectory target;
     builder.write(source.path());
     ops::SerialParallel serial;
-    auto directory = ResultDirectory::open(target.path(), "a job").value();
-    const auto made = quantise_checkpoint(ModelFiles::open(source.path()).value(),
-                                          {.experts = ops::WeightFormat::kInt4Group32},
-                                          CompanionFiles(),
-                                          directory,
-                                          serial,
-                                          [](uint64_t) {});
+    auto directory = tools::ResultDirectory::open(target.path(), "a job").value();
+    const auto made = tools::quantise_checkpoint(ModelFiles::open(source.path()).value(),
+                                                 {.experts = ops::WeightFormat::kInt4Group32},
+                                                 tools::CompanionFiles(),
+                                                 directory,
+                                                 serial,
+                                                 [](uint64_t) {});
     EXPECT_THAT(made.error().message,
                 HasSubstr("tensor model.layers.2.mlp.experts.3.up_proj.weight: element [0, 5]"));
     EXPECT_FALSE(fs::exists(target.path() + "/config.json"));

@@ -92,11 +92,11 @@ std::vector<float> smoothed(const std::vector<float>& ranges,
                             StoredMatrix& gate,
                             StoredMatrix& up) {
     std::vector<float> largest(ranges.size(), 0.0f);
-    widen_columns(gate.bf16, largest);
-    widen_columns(up.bf16, largest);
-    const std::vector<float> smooth = smooth_scales(ranges, largest);
-    smooth_columns(gate.bf16, smooth);
-    smooth_columns(up.bf16, smooth);
+    tools::widen_columns(gate.bf16, largest);
+    tools::widen_columns(up.bf16, largest);
+    const std::vector<float> smooth = tools::smooth_scales(ranges, largest);
+    tools::smooth_columns(gate.bf16, smooth);
+    tools::smooth_columns(up.bf16, smooth);
     return smooth;
 }
 
