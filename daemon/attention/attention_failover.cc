@@ -24,7 +24,7 @@ void AttentionLoop::on_void_answer(const WorkerCommand& answer) {
     AFD_CRASH_POINT("void.answer_heard");
 }
 
-// Also for slots that nobody wants now: their next rows would wait.
+// Also for lanes that nobody wants now: their next rows would wait.
 bool AttentionLoop::let_go_of_lost_ranks() {
     if (parts_.lost_ranks == nullptr || !parts_.lost_ranks->can_do_without()) return false;
     bool any = false;

@@ -197,7 +197,7 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
         run_attention(micro_batch);
         progressed = true;
     }
-    if (micro_batch.stage == Stage::kDispatch && micro_batch.lane().slot_free()) {
+    if (micro_batch.stage == Stage::kDispatch && micro_batch.lane().is_free()) {
         dispatch(micro_batch);
         progressed = true;
     }
@@ -205,7 +205,7 @@ bool AttentionLoop::advance(MicroBatch& micro_batch) {
 }
 
 // Rows that nobody wants any more end at once: their memory goes back, and a cancelled request does
-// not wait for a peer that is gone. The lane keeps its slot blocked as long as it must (R4).
+// not wait for a peer that is gone. The lane stays blocked as long as it must (R4).
 bool AttentionLoop::drop_if_unwanted(MicroBatch& micro_batch) {
     if (micro_batch.stage == MicroBatch::Stage::kIdle) return false;
     const auto& pieces = micro_batch.pieces();
@@ -232,8 +232,8 @@ bool AttentionLoop::advance_experts(MicroBatch& micro_batch) {
 
 bool AttentionLoop::fill(MicroBatch& micro_batch) {
     const bool has_work = !sequences_.active().empty();
-    micro_batch.wants_slot = has_work && !micro_batch.lane().slot_free();
-    if (!has_work || micro_batch.wants_slot) return false;
+    micro_batch.wants_lane = has_work && !micro_batch.lane().is_free();
+    if (!has_work || micro_batch.wants_lane) return false;
     // Every running sequence can at any time need room for its end, and so can those that are
     // admitted while the rows are in flight.
     const size_t promised = events_reserved_ + settings_.sequences_max;
@@ -452,8 +452,8 @@ void AttentionLoop::fail(MicroBatch& micro_batch, Code code, const char* text) {
         release(piece);
         mark_ending(*piece.sequence, code, text);
     }
-    // The sequences go on to their end; the lane does not: what was published stays and blocks its
-    // slot until it is acknowledged (R4, R7).
+    // The sequences go on to their end; the lane does not: what was published stays and blocks it
+    // until it is acknowledged (R4, R7).
     micro_batch.lane().cancel();
     if (micro_batch.stage == MicroBatch::Stage::kExperts) probe_.left();
     end_wait_unless_blocked(micro_batch);

@@ -25,8 +25,8 @@ bool AttentionLoop::may_progress(schedule::Order order) const {
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
             switch (micro_batch.stage) {
                 case MicroBatch::Stage::kIdle:
-                    // Also a slot that nobody wants now: that it was blocked has been reported.
-                    return (micro_batch.wants_slot ||
+                    // Also a lane that nobody wants now: that it was blocked has been reported.
+                    return (micro_batch.wants_lane ||
                             (micro_batch.wait_reported_us != 0 && has_event_room())) &&
                            micro_batch.lane().is_answered(order);
                 // Either they could go on in this turn, or they wait for another micro-batch of
@@ -70,7 +70,7 @@ void AttentionLoop::wait_for_peers() {
 }
 
 // R7: every wait for a peer is reported when it lasts, and ends the requests when it lasts too
-// long. The slot itself stays blocked by its lane until it is acknowledged.
+// long. The lane itself stays blocked until it is acknowledged.
 void AttentionLoop::watch_waits(uint64_t now_us) {
     for (MicroBatch& micro_batch : micro_batches_) watch_wait(micro_batch, now_us);
     for (Sequence* sequence : sequences_.active()) watch_blocked(*sequence, now_us);
@@ -86,7 +86,7 @@ void AttentionLoop::watch_wait(MicroBatch& micro_batch, uint64_t now_us) {
     }
     if (micro_batch.wait_start_us == 0) micro_batch.wait_start_us = now_us;
     const uint64_t waited_us = now_us - micro_batch.wait_start_us;
-    // A report of an earlier wait for the same slot says nothing about this one.
+    // A report of an earlier wait for the same lane says nothing about this one.
     const bool is_reported = micro_batch.wait_reported_us >= micro_batch.wait_start_us;
     if (has_rows && waited_us >= settings_.round_timeout_us) {
         const std::string text = describe(micro_batch, now_us);
@@ -99,7 +99,7 @@ void AttentionLoop::watch_wait(MicroBatch& micro_batch, uint64_t now_us) {
     }
 }
 
-// A request without rows on their way, all of whose lanes are blocked or busy: the slots may be
+// A request without rows on their way, all of whose lanes are blocked or busy: they may be
 // those of calls that timed out, and the prefix that it awaits that of their requests. Its own
 // clock: it may have come long after they did.
 void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
@@ -114,7 +114,7 @@ void AttentionLoop::watch_blocked(Sequence& sequence, uint64_t now_us) {
         sequence, Code::kDeadlineExceeded, ("no slot: " + describe(*blocked, now_us)).c_str());
 }
 
-// An idle micro-batch for whose slot the sequence waits; null: there is none.
+// An idle micro-batch for whose lane the sequence waits; null: there is none.
 const MicroBatch* AttentionLoop::blocked_lane_of(const Sequence& sequence) const {
     const auto blocked = std::find_if(
         micro_batches_.begin(), micro_batches_.end(), [&](const MicroBatch& micro_batch) {
@@ -123,7 +123,7 @@ const MicroBatch* AttentionLoop::blocked_lane_of(const Sequence& sequence) const
     return blocked == micro_batches_.end() ? nullptr : &*blocked;
 }
 
-// Whether somebody waits for the slot of an idle micro-batch.
+// Whether somebody waits for the lane of an idle micro-batch.
 bool AttentionLoop::is_awaited(const MicroBatch& micro_batch) const {
     const auto& active = sequences_.active();
     return std::any_of(active.begin(), active.end(), [&](const Sequence* sequence) {
@@ -132,10 +132,10 @@ bool AttentionLoop::is_awaited(const MicroBatch& micro_batch) const {
 }
 
 // Whether the micro-batch is idle and would take rows of the sequence, which has none on their way,
-// if its slot were free. One that awaits its prefix has no rows yet: while somebody may compute for
-// it, it waits for that one, and else for a slot like those that have some.
+// if its lane were free. One that awaits its prefix has no rows yet: while somebody may compute for
+// it, it waits for that one, and else for a lane like those that have some.
 bool AttentionLoop::is_awaited_by(const MicroBatch& micro_batch, const Sequence& sequence) const {
-    const bool is_blocked = micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_slot;
+    const bool is_blocked = micro_batch.stage == MicroBatch::Stage::kIdle && micro_batch.wants_lane;
     if (!is_blocked || sequence.num_in_flight > 0) return false;
     const LaneRows rows = micro_batch.lane().traits().rows;
     if (!sequence.awaits_prefix) return batcher_.takes(rows, sequence);
@@ -148,7 +148,7 @@ bool AttentionLoop::is_nobody_computing() const {
         micro_batches_.begin(), micro_batches_.end(), [](const MicroBatch& micro_batch) {
             const bool takes_any = micro_batch.lane().traits().rows == LaneRows::kAny;
             return micro_batch.stage == MicroBatch::Stage::kIdle &&
-                   (micro_batch.wants_slot || !takes_any);
+                   (micro_batch.wants_lane || !takes_any);
         });
 }
 
@@ -185,11 +185,11 @@ void AttentionLoop::end_wait(MicroBatch& micro_batch) {
     if (!is_last || push_wait({.kind = WorkerEvent::Kind::kWait})) micro_batch.wait_reported_us = 0;
 }
 
-// The rows are gone, and nobody waits for an answer any more. But a slot that stays blocked blocks
+// The rows are gone, and nobody waits for an answer any more. But a lane that stays blocked blocks
 // the next rows too: the wait goes on, so that who hands out requests takes another worker.
 void AttentionLoop::end_wait_unless_blocked(MicroBatch& micro_batch) {
     micro_batch.wait_start_us = 0;
-    if (micro_batch.lane().slot_free()) end_wait(micro_batch);
+    if (micro_batch.lane().is_free()) end_wait(micro_batch);
 }
 
 // False if every place that is left is promised to tokens and ends.

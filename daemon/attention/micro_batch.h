@@ -25,7 +25,7 @@ class MicroBatch {
     enum class Stage {
         kIdle,       // No rows.
         kAttention,  // Wants attention of `layer`, once its sequences' earlier rows are there.
-        kDispatch,   // Wants the slot of its lane (R4), then dispatches.
+        kDispatch,   // Wants its lane to be free (R4), then dispatches.
         kExperts,    // The rows are with the experts.
         kHead,       // Wants the head and sampling, once its sequences' earlier rows had theirs.
     };
@@ -73,7 +73,7 @@ class MicroBatch {
     uint32_t count_experts();
 
     Stage stage = Stage::kIdle;
-    bool wants_slot = false;  // Stage kIdle: its slot was not free when rows may have waited.
+    bool wants_lane = false;  // Stage kIdle: its lane was not free when rows may have waited.
     uint32_t layer = 0;
     uint32_t num_resent = 0;        // How often `layer` was sent again,
     bool has_lost_rank = false;     // once because a rank was lost (R12).

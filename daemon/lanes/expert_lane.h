@@ -5,24 +5,24 @@
 // knows of it. Whether the experts are behind windows, behind a two-phase dispatch or in this
 // process, only the lane knows.
 //
-//   slot_free() -> start() -> advance()... -> ready() -> finish()
-//        ^            '---------------------> cancel()      |
-//        +--------------------------------------------------+
+//   is_free() -> start() -> advance()... -> ready() -> finish()
+//      ^            '---------------------> cancel()      |
+//      +--------------------------------------------------+
 //
 // Who calls: the data thread of the attention worker, one layer call at a time. No function waits
 // for a peer. In the steady state nothing allocates and nothing makes a system call, except in
 // lanes that say so.
 //
-// Order: is_answered(order) reads every shared word that can make slot_free(), can_advance() or
+// Order: is_answered(order) reads every shared word that can make is_free(), can_advance() or
 // ready() true, with that order: kAcquire while the loop spins, kSeqCst between arming its doorbell
 // and sleeping (R9; the partner is whoever stores the word and then looks whether the bell is
 // armed). The other functions read with acquire, so rows that they found complete may be read.
 //
 // To add a lane:
 //   1. derive from ExpertLane, or from MoeLane (moe_lane.h) if it goes through ops::FusedMoe;
-//   2. let cancel() leave nothing behind that a later call could meet, and slot_free() stay false
+//   2. let cancel() leave nothing behind that a later call could meet, and is_free() stay false
 //      until every peer has acknowledged what it was sent (R4), a predecessor's too (R10);
-//   3. answer waits_for() whenever slot_free() or ready() is false because of a peer (R7);
+//   3. answer waits_for() whenever is_free() or ready() is false because of a peer (R7);
 //   4. make it in the ExpertLanes of its topology (topology_lanes.h); the loop needs no change;
 //   5. tests/daemon/attention/fake_lane.h is the smallest one, and its test the oracle of the loop.
 
@@ -78,11 +78,11 @@ class ExpertLane {
     // --- a call ---
 
     // Whether start() may be called. Once true it stays so until start().
-    virtual bool slot_free() = 0;
+    virtual bool is_free() = 0;
 
     // Sends the rows of one layer. What `input` points to stays unchanged, and `out` [num_tokens,
     // hidden] belongs to the lane, until finish() or cancel().
-    // REQUIRES: slot_free(); at most rows_max tokens. On an error no call is open.
+    // REQUIRES: is_free(); at most rows_max tokens. On an error no call is open.
     virtual Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) = 0;
 
     // Whether advance() has something to do: a block to send or to combine, the next tile of the
@@ -100,7 +100,7 @@ class ExpertLane {
     // acknowledged them without results. kResourceExhausted: a peer had no memory for them.
     virtual Result<> finish() = 0;
 
-    // Nobody wants the result any more: ends the call, if one is open. The slot may stay blocked
+    // Nobody wants the result any more: ends the call, if one is open. The lane may stay blocked
     // until the peers have acknowledged (R4): cancelling cuts nothing short.
     virtual void cancel() = 0;
 
@@ -110,12 +110,12 @@ class ExpertLane {
     // that can fence them off (R16). Returns whether there was any.
     virtual bool fence_lost_ranks() { return false; }
     // A round at a rank without a process that nobody has let go of, nor asked about: the loop asks
-    // afdd to void it, says so by ask_void(), and gives the answer. Meanwhile the slot is not free.
+    // afdd to void it, says so by ask_void(), and gives the answer. Meanwhile the lane is not free.
     virtual std::optional<LaneRound> voidable() const { return std::nullopt; }
     virtual void ask_void(const LaneRound& /*round*/) {}
     virtual void answer_void(const LaneRound& /*round*/, bool /*is_granted*/) {}
     // Whether the open call will get no result from a rank: the caller cancels, and starts it again
-    // when the slot is free, or gives its rows to another lane. A lane of long prompts says so also
+    // when the lane is free, or gives its rows to another lane. A lane of long prompts says so also
     // of a call that would be started.
     virtual bool is_voided() const { return false; }
 
@@ -136,7 +136,7 @@ class ExpertLane {
 
     // --- waiting ---
 
-    // Whether what the lane waits for has come: its slot, a step of its call, or its result.
+    // Whether what the lane waits for has come: that it is free, a step of its call, or its result.
     virtual bool is_answered(schedule::Order order) const = 0;
 
     // For whom it waits now, call open or not (R7); nothing if for nobody. `now_us`, of one

@@ -18,7 +18,7 @@ class MoeLane : public ExpertLane {
     MoeLane(const LaneTraits& traits, ops::FusedMoe& moe, uint32_t slot)
         : ExpertLane(traits), moe_(moe), slot_(slot) {}
 
-    bool slot_free() override { return moe_.slot_free(slot_); }
+    bool is_free() override { return moe_.slot_free(slot_); }
 
     Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) override {
         AFD_ASSIGN(ticket_, moe_.start(input, slot_));

@@ -38,12 +38,12 @@ class FakeLane final : public ExpertLane {
           acknowledged_(settings.num_answered),
           weights_(settings.traits.rows_max * kTopKMax, 1.0F) {}
 
-    // Answers the next `count` calls, and frees the slot behind them.
+    // Answers the next `count` calls, and is free behind them.
     void answer(int32_t count = 1) {
         schedule::publish_seq_cst(answered_, schedule::observe_own(answered_) + count);
         acknowledge(schedule::observe_own(answered_));
     }
-    // Frees the slot behind `num_calls` calls.
+    // Is free behind `num_calls` calls.
     void acknowledge(int32_t num_calls) {
         schedule::publish_seq_cst(acknowledged_, num_calls);
         ringer_.ring_if_armed();
@@ -53,11 +53,11 @@ class FakeLane final : public ExpertLane {
         return schedule::observe(cancelled_, schedule::Order::kAcquire);
     }
 
-    bool slot_free() override { return is_free(schedule::Order::kAcquire); }
+    bool is_free() override { return is_free(schedule::Order::kAcquire); }
 
     Result<> start(const ops::MoeInput& input, ops::Rows<ops::Bf16> out) override {
-        AFD_ASSERT(slot_free() && !is_open_ && input.num_tokens <= traits().rows_max,
-                   "start of %u rows in a slot that is not free",
+        AFD_ASSERT(is_free() && !is_open_ && input.num_tokens <= traits().rows_max,
+                   "start of %u rows in a lane that is not free",
                    input.num_tokens);
         input_ = input;
         out_ = out;
@@ -102,7 +102,7 @@ class FakeLane final : public ExpertLane {
         return is_open_ ? is_done(order) : is_free(order);
     }
     std::optional<LaneWait> waits_for(uint64_t) override {
-        if (is_open_ ? ready() : slot_free()) return std::nullopt;
+        if (is_open_ ? ready() : is_free()) return std::nullopt;
         LaneWait wait;
         wait.info = {
             .kind = is_open_ ? schedule::WaitKind::kResults : schedule::WaitKind::kAcknowledged,

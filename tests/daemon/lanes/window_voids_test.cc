@@ -76,7 +76,7 @@ class WindowVoids {
         instance_.dispatch(0)->publish(0, 0, 1, ids, kSpoilt);
     }
     Result<> start() {
-        EXPECT_TRUE(lane_->slot_free());
+        EXPECT_TRUE(lane_->is_free());
         return lane_->start(call_->input, ops::make_rows(out_.data(), kVoidsTokens, kHidden));
     }
     // As if afdd had been asked.
