@@ -2,7 +2,7 @@
 #pragma once
 
 // How a worker gets to its peers: over memory that it shares with them, or over messages of UCX
-// where the Welcome says so. The only place that knows which.
+// where the Welcome says so. This is chosen here; loops and lanes do not ask.
 //
 // Over UCX the control segment is all that a worker shares with its machine: afdd reads there what
 // it counts and whether it lives.
