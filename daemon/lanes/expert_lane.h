@@ -18,13 +18,7 @@
 // and sleeping (R9; the partner is whoever stores the word and then looks whether the bell is
 // armed). The other functions read with acquire, so rows that they found complete may be read.
 //
-// To add a lane:
-//   1. derive from ExpertLane, or from MoeLane (moe_lane.h) if it goes through ops::FusedMoe;
-//   2. let cancel() leave nothing behind that a later call could meet, and is_free() stay false
-//      until every peer has acknowledged what it was sent (R4), a predecessor's too (R10);
-//   3. answer waits_for() whenever is_free() or ready() is false because of a peer (R7);
-//   4. make it in the ExpertLanes of its topology (topology_lanes.h); the loop needs no change;
-//   5. tests/daemon/attention/fake_lane.h is the smallest one, and its test the oracle of the loop.
+// How to add a lane: docs/adding/lane.md.
 
 #include <cstdint>
 #include <optional>

@@ -9,20 +9,7 @@
 // heartbeat) has a mirror in the worker's own memory; where the transport maps the peer's memory,
 // the mirror is the original.
 //
-// How to add a transport (shm_transport.h is the first, tests/schedule/transport/toy_transport.h is
-// one that shares no memory):
-//   1. Derive from DispatchTransport, ReturnTransport and the two of two_phase_transport.h. Give
-//      their constructors memory of the layouts of window_layout.h, and mirrors.
-//   2. Implement the puts. Of one lane, rank and direction, everything put before publish() or
-//      acknowledge() arrives before it, and what is put after it later; a result's row arrives
-//      before its flag. Else any order is fine.
-//   3. Words that arrive are stored with publish_seq_cst (flag.h), result flags with
-//      publish_release; then the receiver's doorbell is rung if its word is armed.
-//   4. At attach: nothing that a predecessor put arrives any more, and the worker's own words
-//      (descriptor flags, acknowledged rounds) are what stands at the peers. Memory that others
-//      put into outlives the process.
-//   5. Choose it in daemon/worker/worker_transport.cc; run the protocol body and the lane tests
-//      over it. More of each step in docs/adding/transport.md.
+// shm_transport.h is the first. How to add one: docs/adding/transport.md.
 //
 // These are the bare accesses. The rules about when they may be used (R1, R4, R5, R10; R3 on the
 // FFN side) are carried by DispatchLane and ReadyScan, which the loops use.

@@ -8,23 +8,8 @@
 // the client, or by the session where the client's protocol has none. Closing it cancels them, but
 // for those that are resumable. Everything happens on afdd's loop thread.
 //
-// To add a front end (docs/adding/client_front_end.md lists the files):
-//   1. A folder daemon/<name>/ with a session class: derive from ClientSession, own the socket and
-//      an FdWatcher, turn what arrives into client::Request and call owner.on_request().
-//   2. send(): turn a Response into bytes and append them to a buffer; do not write yet. Answers of
-//      one request come in the order Accepted, Chunk..., Finished or Error.
-//   3. flush(): write what the socket takes; watch for UV_WRITABLE while a rest is left, and call
-//      owner.on_progress() when some of it has gone. queued_bytes() counts that rest.
-//   4. close(), a hang-up and bytes that make no sense end in owner.on_closed(), once.
-//   5. hand_over(): what another afdd needs to go on with the connection; while is_leaving() holds,
-//      what is new is kept for that one. There FrontEnd::adopt() makes a session of it, and gives
-//      it to owner.adopt_handed().
-//   6. A FrontEnd (front_end.h) that listens and gives owner.adopt() a session per connection; bind
-//      a socket and let an Acceptor (daemon/loop/acceptor.h) take the connections.
-//   7. Its options in a file of their own, as daemon/options/http_options.cc; daemon/afdd/doors.cc
-//      opens it.
 // What a client asks that is no Request (a list of models, a page) the session answers itself, and
-// calls owner.on_answered().
+// calls on_answered(). How to add a front end: docs/adding/client_front_end.md.
 
 #include <cstddef>
 #include <memory>
