@@ -10,11 +10,11 @@
 
 #include "daemon/attention/attention_loop.h"
 #include "daemon/attention/cache_warmer.h"
+#include "daemon/control/worker_control.h"
 #include "daemon/lanes/topology_lanes.h"
 #include "daemon/worker/link_reports.h"
 #include "daemon/worker/ucx_transport.h"
 #include "daemon/worker/vocabulary_file.h"
-#include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
 #include "model/attention/layer_windows.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "daemon/attention/held_blocks.h"
-#include "daemon/worker/worker_events.h"
+#include "daemon/control/worker_events.h"
 
 namespace afd::daemon {
 

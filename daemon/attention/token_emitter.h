@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "daemon/attention/micro_batch.h"
+#include "daemon/control/worker_port.h"
 #include "daemon/metrics/metrics.h"
-#include "daemon/worker/worker_port.h"
 #include "model/decoder/embedding_head.h"
 #include "model/sampling/sampler.h"
 #include "ops/tensor/parallel.h"

@@ -14,9 +14,9 @@
 #include <string>
 
 #include "daemon/cluster/cluster_link.h"
+#include "daemon/control/control_channel.h"
+#include "daemon/control/flush_retry.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/flush_retry.h"
 #include "proto/cluster.pb.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"

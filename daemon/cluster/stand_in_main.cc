@@ -9,9 +9,9 @@
 #include <map>
 
 #include "daemon/cluster/stand_in.h"
+#include "daemon/control/worker_control.h"
 #include "daemon/program/logging.h"
 #include "daemon/program/version.h"
-#include "daemon/worker/worker_control.h"
 #include "proto/command_words.h"
 #include "proto/standard_output.h"
 #include "proto/usage_error.h"

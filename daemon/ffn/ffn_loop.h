@@ -21,13 +21,13 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/worker_port.h"
 #include "daemon/ffn/arrived_seals.h"
 #include "daemon/ffn/expert_batch.h"
 #include "daemon/ffn/ffn_probe.h"
 #include "daemon/ffn/two_phase_experts.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/program/log_limit.h"
-#include "daemon/worker/worker_port.h"
 #include "model/decoder/router.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/sent_rows.h"

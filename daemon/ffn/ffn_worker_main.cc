@@ -9,11 +9,11 @@
 
 #include "daemon/config/instance_geometry.h"
 #include "daemon/config/wire_choices.h"
+#include "daemon/control/worker_control.h"
 #include "daemon/ffn/beating_parallel.h"
 #include "daemon/ffn/ffn_loop.h"
 #include "daemon/program/logging.h"
 #include "daemon/worker/ucx_transport.h"
-#include "daemon/worker/worker_control.h"
 #include "daemon/worker/worker_program.h"
 #include "daemon/worker/worker_setup.h"
 #include "daemon/worker/worker_transport.h"

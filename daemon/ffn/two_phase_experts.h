@@ -21,8 +21,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/control/worker_port.h"
 #include "daemon/program/log_limit.h"
-#include "daemon/worker/worker_port.h"
 #include "ops/fused_moe/experts.h"
 #include "ops/fused_moe/sent_rows.h"
 #include "ops/tensor/parallel.h"

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
+#include "daemon/control/flush_retry.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/flush_retry.h"
 #include "proto/status.h"
 
 namespace afd::daemon {

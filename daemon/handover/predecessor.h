@@ -12,11 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/gateway/session/handed_connection.h"
 #include "daemon/handover/handover_wire.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/handover.pb.h"
 #include "proto/status.h"
 

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/gateway/session/handed_connection.h"
 #include "daemon/handover/handover_wire.h"
 #include "daemon/loop/child_process.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/handover.pb.h"
 #include "proto/status.h"
 

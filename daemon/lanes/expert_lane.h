@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/worker/worker_events.h"
+#include "daemon/control/worker_events.h"
 #include "ops/fused_moe/activations.h"
 #include "ops/tensor/tensor_view.h"
 #include "proto/status.h"

@@ -18,8 +18,8 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/worker_events.h"
 #include "daemon/lanes/two_phase_operators.h"
-#include "daemon/worker/worker_events.h"
 #include "model/decoder/smooth_scales.h"
 #include "ops/fused_moe/plan/remote_capabilities.h"
 #include "ops/fused_moe/prepare_finalize.h"

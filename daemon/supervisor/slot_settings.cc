@@ -2,7 +2,7 @@
 #include "daemon/supervisor/slot_settings.h"
 
 #include "daemon/config/worker_name.h"
-#include "daemon/worker/worker_options.h"
+#include "daemon/control/worker_options.h"
 
 namespace afd::daemon {
 

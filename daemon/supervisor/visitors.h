@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/socket_listener.h"
 #include "daemon/program/log_limit.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 

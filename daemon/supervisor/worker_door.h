@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/socket_listener.h"
 #include "daemon/supervisor/visitors.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 

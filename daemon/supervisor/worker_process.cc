@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 
 namespace afd::daemon {
 

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/log_limit.h"
 #include "daemon/supervisor/back_off.h"
@@ -31,7 +32,6 @@
 #include "daemon/supervisor/worker_end.h"
 #include "daemon/supervisor/worker_process.h"
 #include "daemon/supervisor/worker_wire.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/client.pb.h"
 #include "proto/control.pb.h"
 

@@ -12,11 +12,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/control_channel.h"
+#include "daemon/control/flush_retry.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/turn_budget.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/flush_retry.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 

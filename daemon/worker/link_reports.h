@@ -4,7 +4,7 @@
 // LinkReports: while it lives, afdd hears once a second what the session's transport has measured
 // of its ways to the FFN workers.
 
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 #include "schedule/transport/transport.h"
 
 namespace afd::daemon {

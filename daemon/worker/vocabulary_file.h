@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/control/worker_control.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/worker_control.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "proto/status.h"
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 
 #include "daemon/config/worker_name.h"
+#include "daemon/control/worker_options.h"
 #include "daemon/program/logging.h"
-#include "daemon/worker/worker_options.h"
 
 namespace afd::daemon {
 

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 

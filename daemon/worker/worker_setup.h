@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "daemon/control/worker_control.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/worker/weight_reader.h"
-#include "daemon/worker/worker_control.h"
 #include "model/decoder/expert_weights.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 #include "daemon/worker/worker_setup.h"
 #include "proto/status.h"
 #include "schedule/transport/transport.h"

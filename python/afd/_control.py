@@ -11,7 +11,7 @@ from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, 
                          error_of)
 from afd._messages import Frames, messages, pack
 
-VERSION = 8  # kControlVersion of daemon/worker/control_channel.h
+VERSION = 8  # kControlVersion of daemon/control/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
 
 

@@ -10,7 +10,7 @@
 #include <array>
 #include <map>
 
-#include "daemon/worker/control_channel.h"
+#include "daemon/control/control_channel.h"
 #include "proto/check.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/gateway_around.h"

@@ -72,21 +72,24 @@ ALLOWED_INCLUDES = {
     "daemon/config": "proto schedule ops model",
     "daemon/placement": "proto schedule daemon/program daemon/config",
     "daemon/options": "proto schedule ops model daemon/program daemon/config daemon/placement",
+    "daemon/control": "proto schedule model/grammar model/sampling daemon/program daemon/loop "
+                      "daemon/config",
     "daemon/worker": "proto schedule ops model threads daemon/program daemon/loop daemon/metrics "
-                     "daemon/config daemon/placement",
-    "daemon/lanes": "proto schedule ops model daemon/metrics daemon/config daemon/worker",
-    "daemon/attention": "proto schedule ops model daemon/program daemon/metrics daemon/lanes "
-                        "daemon/worker",
+                     "daemon/config daemon/placement daemon/control",
+    "daemon/lanes": "proto schedule ops model daemon/metrics daemon/config daemon/control "
+                    "daemon/worker",
+    "daemon/attention": "proto schedule ops model daemon/program daemon/metrics daemon/control "
+                        "daemon/worker daemon/lanes",
     "daemon/ffn": "proto schedule ops model daemon/program daemon/metrics daemon/config "
-                  "daemon/worker",
+                  "daemon/control daemon/worker",
     "daemon/supervisor": "proto schedule model/unicode daemon/program daemon/loop daemon/config "
-                         "daemon/worker",
+                         "daemon/control",
     "daemon/tcp": "proto daemon/loop daemon/config",
     "daemon/slurm": "proto daemon/config daemon/tcp",
     "daemon/cluster": "proto schedule daemon/program daemon/loop daemon/metrics daemon/config "
-                      "daemon/tcp daemon/worker",
+                      "daemon/tcp daemon/control",
     "daemon/client_socket": "proto daemon/loop daemon/gateway/session",
-    "daemon/handover": "proto daemon/loop daemon/worker daemon/gateway",
+    "daemon/handover": "proto daemon/loop daemon/control daemon/gateway",
     "daemon/http": "proto model daemon/program daemon/loop daemon/tcp daemon/metrics daemon/config "
                    "daemon/gateway/session daemon/gateway/request daemon/http/message "
                    "daemon/http/call daemon/http/answer",

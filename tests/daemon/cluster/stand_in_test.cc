@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "daemon/worker/control_channel.h"
+#include "daemon/control/control_channel.h"
 #include "proto/socket_path.h"
 #include "schedule/shared_memory/segment.h"
 #include "schedule/shared_memory/segment_name.h"

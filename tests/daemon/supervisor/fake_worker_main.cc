@@ -31,11 +31,11 @@
 #include <deque>
 #include <map>
 
+#include "daemon/control/control_channel.h"
+#include "daemon/control/first_contact.h"
+#include "daemon/control/worker_control.h"
+#include "daemon/control/worker_options.h"
 #include "daemon/program/logging.h"
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/first_contact.h"
-#include "daemon/worker/worker_control.h"
-#include "daemon/worker/worker_options.h"
 #include "tests/daemon/attention/fake_token.h"
 
 namespace afd::daemon {

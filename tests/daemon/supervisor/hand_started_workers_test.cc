@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
 
 namespace afd::daemon {

@@ -11,9 +11,9 @@
 
 #include "daemon/supervisor/visitors.h"
 #include "tests/daemon/attention/fake_token.h"
+#include "tests/daemon/control/scarce_kernel.h"
 #include "tests/daemon/gateway/test_client.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
-#include "tests/daemon/worker/scarce_kernel.h"
 
 namespace afd::daemon {
 namespace {

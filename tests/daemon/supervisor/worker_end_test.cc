@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
+#include "daemon/control/worker_control.h"
 #include "daemon/supervisor/worker_process.h"
-#include "daemon/worker/worker_control.h"
 #include "tests/daemon/supervisor/supervisor_fixture.h"
 
 namespace afd::daemon {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/control_channel.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"
 

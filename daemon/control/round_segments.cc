@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/round_segments.h"
+#include "daemon/control/round_segments.h"
 
 #include "proto/check.h"
 #include "schedule/layout/two_phase_control.h"

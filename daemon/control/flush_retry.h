@@ -7,8 +7,8 @@
 #include <functional>
 #include <utility>
 
+#include "daemon/control/control_channel.h"
 #include "daemon/loop/event_loop.h"
-#include "daemon/worker/control_channel.h"
 
 namespace afd::daemon {
 

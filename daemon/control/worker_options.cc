@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/worker_options.h"
+#include "daemon/control/worker_options.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

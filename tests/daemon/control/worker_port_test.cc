@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/worker_port.h"
+#include "daemon/control/worker_port.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/admitted_request.h"
+#include "daemon/control/admitted_request.h"
 
 #include <algorithm>
 

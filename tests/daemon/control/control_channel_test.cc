@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/control_channel.h"
+#include "daemon/control/control_channel.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,9 +11,9 @@
 #include <array>
 #include <cerrno>
 
-#include "daemon/worker/event_batch.h"
+#include "daemon/control/event_batch.h"
 #include "proto/control.pb.h"
-#include "tests/daemon/worker/scarce_kernel.h"
+#include "tests/daemon/control/scarce_kernel.h"
 
 namespace afd::daemon {
 namespace {

@@ -4,8 +4,8 @@
 // EventBatch: turns the events of a data thread (worker_events.h) into messages of control.proto.
 // The order of one sequence's events is kept; between sequences it does not matter.
 
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/worker_events.h"
+#include "daemon/control/control_channel.h"
+#include "daemon/control/worker_events.h"
 #include "proto/control.pb.h"
 
 namespace afd::daemon {

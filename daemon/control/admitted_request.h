@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "daemon/worker/worker_events.h"
+#include "daemon/control/worker_events.h"
 #include "model/grammar/grammar_cache.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "proto/control.pb.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/worker/control_channel.h"
-#include "tests/daemon/worker/scarce_kernel.h"
+#include "daemon/control/control_channel.h"
+#include "tests/daemon/control/scarce_kernel.h"
 #include "tests/temporary_directory.h"
 
 namespace afd::daemon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/event_batch.h"
+#include "daemon/control/event_batch.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/first_contact.h"
+#include "daemon/control/first_contact.h"
 
 #include <poll.h>
 #include <sys/prctl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/worker_control.h"
+#include "daemon/control/worker_control.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,14 +14,14 @@
 #include <utility>
 
 #include "daemon/config/wire_choices.h"
+#include "daemon/control/admitted_request.h"
+#include "daemon/control/control_channel.h"
+#include "daemon/control/event_batch.h"
+#include "daemon/control/first_contact.h"
+#include "daemon/control/flush_retry.h"
+#include "daemon/control/round_segments.h"
 #include "daemon/loop/event_loop.h"
 #include "daemon/program/logging.h"
-#include "daemon/worker/admitted_request.h"
-#include "daemon/worker/control_channel.h"
-#include "daemon/worker/event_batch.h"
-#include "daemon/worker/first_contact.h"
-#include "daemon/worker/flush_retry.h"
-#include "daemon/worker/round_segments.h"
 #include "proto/crash_point.h"
 #include "schedule/wait/doorbell.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/control_channel.h"
+#include "daemon/control/control_channel.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

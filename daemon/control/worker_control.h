@@ -27,7 +27,7 @@
 #include <string>
 #include <thread>
 
-#include "daemon/worker/worker_port.h"
+#include "daemon/control/worker_port.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "proto/control.pb.h"
 #include "proto/status.h"

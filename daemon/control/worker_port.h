@@ -21,9 +21,9 @@
 #include <atomic>
 #include <cstddef>
 
+#include "daemon/control/spsc_ring.h"
+#include "daemon/control/worker_events.h"
 #include "daemon/loop/unique_fd.h"
-#include "daemon/worker/spsc_ring.h"
-#include "daemon/worker/worker_events.h"
 
 namespace afd::daemon {
 

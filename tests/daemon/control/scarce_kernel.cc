@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/daemon/worker/scarce_kernel.h"
+#include "tests/daemon/control/scarce_kernel.h"
 
 #include <sys/socket.h>
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/worker/worker_port.h"
+#include "daemon/control/worker_port.h"
 
 #include <sys/eventfd.h>
 
