@@ -32,7 +32,7 @@
 #include "bench/attention/random_tensors.h"
 #include "bench/grammar/bench_vocabulary.h"
 #include "bench/limits/timing.h"
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 #include "model/grammar/shared_grammar.h"
 #include "model/grammar/token_constraint.h"
 #include "model/sampling/sampler.h"

@@ -31,7 +31,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 
 namespace afd::model {
 

@@ -32,8 +32,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "model/grammar/byte_program.h"
 #include "model/grammar/grammar_automaton.h"
+#include "model/grammar/schema/byte_program.h"
 #include "model/grammar/vocabulary_trie.h"
 
 namespace afd::model {

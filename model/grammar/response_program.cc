@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "model/grammar/grammar_automaton.h"
-#include "model/grammar/json_rules.h"
-#include "model/grammar/schema_program.h"
-#include "model/grammar/schema_reader.h"
-#include "model/grammar/schema_types.h"
+#include "model/grammar/schema/json_rules.h"
+#include "model/grammar/schema/schema_program.h"
+#include "model/grammar/schema/schema_reader.h"
+#include "model/grammar/schema/schema_types.h"
 #include "model/grammar/vocabulary_trie.h"
 #include "model/json/ordered_json.h"
 #include "model/unicode/utf8.h"

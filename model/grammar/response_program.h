@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 #include "proto/status.h"
 
 namespace afd {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 #include "model/unicode/utf8.h"
 #include "proto/check.h"
 #include "proto/failure.h"

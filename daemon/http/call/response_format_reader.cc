@@ -8,7 +8,7 @@
 #include <string>
 
 #include "model/grammar/response_program.h"
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "model/json/ordered_json.h"
 
 namespace afd::daemon {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "model/grammar/grammar_automaton.h"
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 #include "model/grammar/token_constraint.h"
 
 namespace afd::model {

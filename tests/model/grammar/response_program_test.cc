@@ -9,7 +9,7 @@
 #include <string>
 
 #include "model/chat/message/chat_json.h"
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "model/grammar/grammar_cache.h"
-#include "model/grammar/json_rules.h"
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/json_rules.h"
+#include "model/grammar/schema/schema_program.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 #include "tests/model/grammar/grammar_texts.h"
 
 namespace afd::model {

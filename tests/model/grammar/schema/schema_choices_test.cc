@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "tests/model/grammar/grammar_texts.h"
 
 namespace afd::model {

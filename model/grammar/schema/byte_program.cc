@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 
 #include <algorithm>
 

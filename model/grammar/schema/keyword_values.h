@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "model/grammar/schema.h"
-#include "model/grammar/string_formats.h"
+#include "model/grammar/schema/schema.h"
+#include "model/grammar/schema/string_formats.h"
 #include "proto/status.h"
 
 namespace afd::model {

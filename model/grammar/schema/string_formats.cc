@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/string_formats.h"
+#include "model/grammar/schema/string_formats.h"
 
 #include <algorithm>
 #include <utility>

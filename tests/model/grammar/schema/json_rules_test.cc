@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The rules of JSON as a machine. Oracle: nlohmann's parser.
-#include "model/grammar/json_rules.h"
+#include "model/grammar/schema/json_rules.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 #include "model/json/ordered_json.h"
 #include "tests/model/grammar/grammar_texts.h"
 

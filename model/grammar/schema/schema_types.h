@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "model/grammar/schema.h"
+#include "model/grammar/schema/schema.h"
 #include "model/json/look_budget.h"
 
 namespace afd::model {

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/grammar/schema_program.h"
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_program.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "tests/model/grammar/grammar_texts.h"
-#include "tests/model/grammar/schema_validator.h"
+#include "tests/model/grammar/schema/schema_validator.h"
 
 namespace afd::model {
 namespace {

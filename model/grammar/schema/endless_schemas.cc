@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/endless_schemas.h"
+#include "model/grammar/schema/endless_schemas.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/json_rules.h"
+#include "model/grammar/schema/json_rules.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/number_range.h"
+#include "model/grammar/schema/number_range.h"
 
 #include <algorithm>
 #include <map>

@@ -13,9 +13,9 @@
 #include <span>
 #include <string>
 
-#include "model/grammar/byte_program.h"
-#include "model/grammar/number_range.h"
-#include "model/grammar/string_formats.h"
+#include "model/grammar/schema/byte_program.h"
+#include "model/grammar/schema/number_range.h"
+#include "model/grammar/schema/string_formats.h"
 
 namespace afd::model {
 

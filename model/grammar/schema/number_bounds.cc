@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/number_bounds.h"
+#include "model/grammar/schema/number_bounds.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>

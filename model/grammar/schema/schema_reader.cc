@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "model/grammar/keyword_values.h"
-#include "model/grammar/number_bounds.h"
-#include "model/grammar/schema_keywords.h"
-#include "model/grammar/schema_types.h"
+#include "model/grammar/schema/keyword_values.h"
+#include "model/grammar/schema/number_bounds.h"
+#include "model/grammar/schema/schema_keywords.h"
+#include "model/grammar/schema/schema_types.h"
 #include "model/json/ordered_json.h"
 #include "model/json/schema_reference.h"
 #include "model/unicode/utf8.h"

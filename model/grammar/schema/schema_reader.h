@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/grammar/schema.h"
+#include "model/grammar/schema/schema.h"
 #include "model/json/look_budget.h"
 #include "proto/status.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Schemas as programs: what they allow, what is written under their masks, what is refused.
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 
 #include <fmt/core.h>
 #include <gmock/gmock.h>
@@ -9,9 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "tests/model/grammar/grammar_texts.h"
-#include "tests/model/grammar/schema_validator.h"
+#include "tests/model/grammar/schema/schema_validator.h"
 
 namespace afd::model {
 namespace {

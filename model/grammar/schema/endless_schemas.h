@@ -4,7 +4,7 @@
 // Schemas that refer to themselves may have no text that ends: an object with a required member of
 // its own schema. A model that once chose such a way could only go on until it may nest no deeper.
 
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "proto/status.h"
 
 namespace afd::model {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/keyword_values.h"
+#include "model/grammar/schema/keyword_values.h"
 
 #include <algorithm>
 #include <array>

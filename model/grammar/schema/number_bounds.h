@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "model/grammar/number_range.h"
+#include "model/grammar/schema/number_range.h"
 #include "proto/status.h"
 
 namespace afd::model {

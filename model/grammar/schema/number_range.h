@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 
 namespace afd::model {
 

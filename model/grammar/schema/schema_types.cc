@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/schema_types.h"
+#include "model/grammar/schema/schema_types.h"
 
 #include <algorithm>
 #include <vector>

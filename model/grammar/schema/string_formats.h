@@ -19,7 +19,7 @@
 #include <optional>
 #include <string_view>
 
-#include "model/grammar/byte_program.h"
+#include "model/grammar/schema/byte_program.h"
 
 namespace afd::model {
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "model/grammar/number_range.h"
-#include "model/grammar/string_formats.h"
+#include "model/grammar/schema/number_range.h"
+#include "model/grammar/schema/string_formats.h"
 
 namespace afd::model {
 

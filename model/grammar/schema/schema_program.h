@@ -10,9 +10,9 @@
 #include <memory>
 #include <string_view>
 
-#include "model/grammar/byte_program.h"
-#include "model/grammar/json_rules.h"
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/byte_program.h"
+#include "model/grammar/schema/json_rules.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "proto/status.h"
 
 namespace afd::model {

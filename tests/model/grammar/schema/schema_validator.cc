@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/model/grammar/schema_validator.h"
+#include "tests/model/grammar/schema/schema_validator.h"
 
 #include <arpa/inet.h>
 

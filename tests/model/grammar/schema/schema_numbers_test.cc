@@ -4,8 +4,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "model/grammar/number_range.h"
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/number_range.h"
+#include "model/grammar/schema/schema_program.h"
 #include "proto/sanitizers.h"
 #include "tests/model/grammar/grammar_texts.h"
 

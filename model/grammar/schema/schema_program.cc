@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/grammar/schema_program.h"
+#include "model/grammar/schema/schema_program.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/grammar/endless_schemas.h"
-#include "model/grammar/json_rules.h"
-#include "model/grammar/schema_reader.h"
+#include "model/grammar/schema/endless_schemas.h"
+#include "model/grammar/schema/json_rules.h"
+#include "model/grammar/schema/schema_reader.h"
 #include "proto/failure.h"
 
 namespace afd::model {
