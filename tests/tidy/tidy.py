@@ -4,13 +4,13 @@
 
     tidy.py SOURCE_DIR [--compile-commands FILE] [--clang-format PROGRAM]
 
-Goal: include directions, freedom from cycles, namespaces, includes of what is named, banned words,
-sizes, true comments and documents that fit a screen hold for every committed file, which is
-formatted as .clang-format says, and every translation unit of ours is compiled with
+Goal: include directions, freedom from cycles, namespaces, includes of what is named, places of
+tests, banned words, sizes, true comments and documents that fit a screen hold for every committed
+file, which is formatted as .clang-format says, and every translation unit of ours is compiled with
 -ffp-contract=off and without fast-math.
 Method: reads the files that git lists and the compile commands of the build. Oracle: the tables in
-include_rules.py, name_rules.py, shape_rules.py, comment_rules.py and below. One line per violation;
-exit code 1 if any.
+include_rules.py, name_rules.py, place_rules.py, shape_rules.py, comment_rules.py and below. One
+line per violation; exit code 1 if any.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from comment_rules import (Names, check_comment_names, check_document_names, che
                            check_reasons)
 from include_rules import check_cycles, check_includes, check_namespaces, check_order
 from name_rules import Headers, check_names_are_included
+from place_rules import check_test_places
 from shape_rules import check_columns, check_shape
 
 BANNED = [
@@ -134,7 +135,7 @@ def main() -> int:
     names = Names(files, sources, messages)
     headers = Headers(sources, messages)
     problems = (check_sources_are_built(root, files) + check_cycles(sources)
-                + check_run_bits(root, files))
+                + check_run_bits(root, files) + check_test_places(sources))
     if ARCHITECTURE in files:
         problems += check_order(sources, lines_of(root / ARCHITECTURE))
     for path, lines in sources.items():

@@ -118,6 +118,30 @@ class TidyTest(unittest.TestCase):
                                 "ops/format/c.h": HEADER + "struct Thing {};\n"})
         self.assertEqual(result.returncode, 0, result.stdout)
 
+    def test_tests_lie_where_their_headers_do(self):
+        include = '#include "daemon/a/b/x.h"\n'
+        headers = {"daemon/a/b/x.h": HEADER, "ops/reference/y.h": HEADER}
+        for test, text, message in (
+                ("tests/daemon/a/x_test.cc", "",
+                 "tests/daemon/a/x_test.cc: the test of daemon/a/b/x.h belongs into "
+                 "tests/daemon/a/b/"),
+                ("tests/model/x_test.cc", include, "belongs into tests/daemon/a/b/"),
+                ("tests/daemon/a/b/x_test.cc", include, ""),
+                ("tests/model/x_test.cc", "", ""),
+                ("tests/integration/x_test.cc", "", ""),
+                ("tests/ops/cpu/y_test.cc", "", "")):
+            result = self.run_tidy({**headers, test: text})
+            if message:
+                self.assertIn(message, result.stdout)
+            else:
+                self.assertNotIn("belongs into", result.stdout)
+        # Of two headers, either, unless the test includes one.
+        headers["daemon/c/x.h"] = HEADER
+        result = self.run_tidy({**headers, "tests/daemon/x_test.cc": ""})
+        self.assertNotIn("belongs into", result.stdout)
+        result = self.run_tidy({**headers, "tests/daemon/c/x_test.cc": include})
+        self.assertIn("belongs into tests/daemon/a/b/", result.stdout)
+
     def test_banned_words(self):
         self.expect_violation("ops/a.h", "throw 1;", "'throw'")
         self.expect_violation("tools/a.h", 'fmt::print("a");', "it throws where nothing")

@@ -8,7 +8,7 @@
 // (chat_prompt.h). A checkpoint whose template is none of these is refused, not guessed.
 //
 // To add one: a class and its source in this folder, a line in choose() of chat_templates.cc, and a
-// golden text in tests/model/chat/chat_template_test.cc.
+// golden text in tests/model/chat/template/chat_template_test.cc.
 
 #include <memory>
 #include <string>

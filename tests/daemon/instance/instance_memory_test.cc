@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the workers of a host take of memory. The oracle of the weights is serving_memory(), what
-// afd-quantize --dry-run prints, whose own is what is loaded (tests/tools/quantise_test.cc).
+// afd-quantize --dry-run prints, whose own is what is loaded
+// (tests/tools/afd-quantize/quantise_test.cc).
 
 #include "daemon/instance/instance_memory.h"
 

@@ -8,7 +8,7 @@
 
 #include <set>
 
-#include "tests/daemon/http/generation_answer_fixture.h"
+#include "tests/daemon/http/answer/generation_answer_fixture.h"
 
 namespace afd::daemon {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tests/temporary_directory.h"
-#include "tests/tools/small_quantise.h"
+#include "tests/tools/afd-quantize/small_quantise.h"
 
 namespace afd::tools {
 namespace {

@@ -27,7 +27,7 @@
 #include "tests/file_size_limit.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
-#include "tests/tools/small_quantise.h"
+#include "tests/tools/afd-quantize/small_quantise.h"
 #include "threads/thread_pool.h"
 #include "tools/afd-quantize/perplexity.h"
 #include "tools/afd-quantize/quantise_checkpoint.h"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "tests/model/chat/tools_fixture.h"
+#include "tests/model/chat/template/tools_fixture.h"
 
 namespace afd::model {
 namespace {

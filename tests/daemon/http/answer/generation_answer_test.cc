@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/daemon/http/generation_answer_fixture.h"
+#include "tests/daemon/http/answer/generation_answer_fixture.h"
 #include "tests/model/tokenizer/small_tokenizer.h"
 
 namespace afd::daemon {

@@ -19,7 +19,7 @@
 namespace afd::ops {
 namespace {
 
-using Row = std::vector<Bf16>;
+using Bf16Row = std::vector<Bf16>;
 
 // By the format: 4 bits of exponent, 3 of mantissa.
 double value_of(uint8_t pattern) {
@@ -41,7 +41,7 @@ uint8_t nearest(float quotient) {
     return static_cast<uint8_t>(best | (std::signbit(quotient) ? 0x80 : 0));
 }
 
-std::vector<std::byte> expected(const Row& x) {
+std::vector<std::byte> expected(const Bf16Row& x) {
     std::vector<std::byte> row(fp8_row_bytes(x.size()));
     for (size_t first = 0; first < x.size(); first += kFp8BlockValues) {
         const size_t last = std::min(first + kFp8BlockValues, x.size());
@@ -61,9 +61,9 @@ std::vector<std::byte> expected(const Row& x) {
 }
 
 // Every bf16 magnitude, each block over a few exponents, so that quotients take all roundings.
-std::vector<Row> rows() {
-    std::vector<Row> all;
-    Row patterns;
+std::vector<Bf16Row> rows() {
+    std::vector<Bf16Row> all;
+    Bf16Row patterns;
     for (uint32_t bits = 0; bits < 0x10000; ++bits) {
         patterns.push_back(Bf16{static_cast<uint16_t>(bits)});
     }
@@ -75,14 +75,14 @@ std::vector<Row> rows() {
     }
     // From the largest value down to nothing within one block.
     for (uint32_t shift = 0; shift < 8; ++shift) {
-        Row wide;
+        Bf16Row wide;
         for (uint32_t i = 0; i < 128; ++i) {
             wide.push_back(from_float(std::ldexp(1.0f + static_cast<float>(i) / 128.0f,
                                                  -static_cast<int>(i / 8 + shift))));
         }
         all.push_back(wide);
     }
-    Row poisoned(256, from_float(1.0f));
+    Bf16Row poisoned(256, from_float(1.0f));
     poisoned[3] = from_float(NAN);
     poisoned[200] = from_float(-INFINITY);
     all.push_back(poisoned);
@@ -93,7 +93,7 @@ class Fp8Rows : public testing::TestWithParam<NumericClass> {};
 
 TEST_P(Fp8Rows, AreTheNearestValuesOfTheirBlocksScale) {
     const cpu::Kernels& kernels = cpu::kernels(GetParam());
-    for (const Row& x : rows()) {
+    for (const Bf16Row& x : rows()) {
         std::vector<std::byte> row(fp8_row_bytes(x.size()));
         kernels.encode_fp8(x.data(), x.size(), row.data());
         const std::vector<std::byte> want = expected(x);
@@ -133,7 +133,7 @@ TEST_P(Fp8Rows, ExpandToTheRoundedProductOfValueAndScale) {
             for (size_t i = 0; i < scales.size(); ++i) {
                 scales[i] = i / 64 == 0 ? scale : 0.01f * static_cast<float>(i);
             }
-            Row x(kNumRows * count);
+            Bf16Row x(kNumRows * count);
             kernels.expand_fp8({.values = values.data(),
                                 .scales = reinterpret_cast<const std::byte*>(scales.data()),
                                 .row_bytes = 256,
