@@ -8,6 +8,7 @@
 
 #include "calls/available_memory.h"
 #include "calls/call_attributes.h"
+#include "calls/memory_check.h"
 #include "calls/name_list.h"
 #include "calls/size_source.h"
 #include "ops/record/operator_check.h"
@@ -18,7 +19,6 @@ namespace afd::calls {
 namespace {
 
 using ops::AttributeSpec;
-using ops::DType;
 using ops::MemberType;
 using ops::OperatorSpec;
 using ops::TensorRole;
@@ -50,134 +50,9 @@ Error no_such_tensor(const OperatorSpec& spec, std::string_view name) {
                                    suggestion(name, wanted)));
 }
 
-// Nothing if 64 bits do not hold it. An axis of length 0 hides no overflow of the others.
-std::optional<uint64_t> bytes_of_shape(const TensorView& view) {
-    uint64_t bytes = size_of(view.dtype);
-    for (size_t axis = 0; axis < view.rank; ++axis) {
-        if (__builtin_mul_overflow(bytes, std::max<uint64_t>(1, view.shape[axis]), &bytes)) {
-            return std::nullopt;
-        }
-    }
-    return view.num_elements() == 0 ? 0 : bytes;
-}
-
-// What memory is read as: segments and windows, which are bytes, hold int32 flags and lists.
-size_t alignment_of(const TensorSpec& tensor, DType dtype) {
-    switch (tensor.member.type) {
-        case MemberType::kContext:
-            return alignof(schedule::ScheduleContext);
-        case MemberType::kBytes:
-        case MemberType::kConstBytes:
-        case MemberType::kWindows:
-            return alignof(int32_t);
-        default:
-            return size_of(dtype);
-    }
-}
-
-// REQUIRES: not without elements.
-Result<> check_alignment(const OperatorSpec& spec,
-                         const TensorSpec& known,
-                         const TensorView& view) {
-    const size_t alignment = alignment_of(known, view.dtype);
-    if (reinterpret_cast<uintptr_t>(view.data) % alignment == 0) return {};
-    return refuse_call(spec,
-                       fmt::format("{} begins at an address that is no multiple of {}; {}",
-                                   known.name,
-                                   alignment,
-                                   is_read(known.role) ? "copy it to aligned memory first"
-                                                       : "give it aligned memory"));
-}
-
-// What no operator looks at: memory that a pointer of what is in it must not be read from, and
-// bytes that are no bool.
-Result<> check_memory_of(const OperatorSpec& spec,
-                         const TensorSpec& known,
-                         const NamedTensor& tensor) {
-    const TensorView& view = tensor.view;
-    if (view.rank == 0) {
-        return refuse_call(spec,
-                           fmt::format("{} is a scalar; it must have the shape {}",
-                                       tensor.name,
-                                       spec.find_tensor(tensor.name)->shape));
-    }
-    if (!bytes_of_shape(view)) {
-        return refuse_call(
-            spec,
-            fmt::format(
-                "{} has shape {}; no memory is as large", tensor.name, ops::shape_text(view)));
-    }
-    if (view.num_elements() == 0) return {};
-    AFD_TRY(check_alignment(spec, known, view));
-    if (view.dtype != DType::kBool || !view.is_contiguous()) return {};
-    const auto* bytes = static_cast<const uint8_t*>(view.data);
-    const auto* end = bytes + view.num_elements();
-    const auto* found = std::find_if(bytes, end, [](uint8_t byte) { return byte > 1; });
-    if (found == end) return {};
-    return refuse_call(
-        spec,
-        fmt::format("{}[{}] is the byte {}; a bool is 0 or 1", tensor.name, found - bytes, *found));
-}
-
 template <typename T>
 T& member(const ops::RequestMember& bound, void* request) {
     return *static_cast<T*>(bound.of(request));
-}
-
-std::span<std::byte> bytes_of(const TensorView& view) {
-    return {static_cast<std::byte*>(view.data), view.num_elements() * size_of(view.dtype)};
-}
-
-// REQUIRES: both are contiguous, as every tensor is that an operator takes.
-bool share_memory(const TensorView& a, const TensorView& b) {
-    const auto begin_of = [](const TensorView& view) {
-        return reinterpret_cast<uintptr_t>(view.data);
-    };
-    const auto end_of = [&](const TensorView& view) {
-        return begin_of(view) + bytes_of(view).size();
-    };
-    const bool is_any_empty = a.num_elements() == 0 || b.num_elements() == 0;
-    return !is_any_empty && begin_of(a) < end_of(b) && begin_of(b) < end_of(a);
-}
-
-Error refuse_shared(const OperatorSpec& spec, std::string_view name, std::string_view other) {
-    return refuse_call(
-        spec, fmt::format("{} shares memory with {}; give it memory of its own", name, other));
-}
-
-// Whether an operator goes to places in it by offsets that the caller knows: such memory may lie
-// in one segment, and a context at the start of its control segment.
-bool is_segment(const TensorSpec& tensor) {
-    switch (tensor.member.type) {
-        case MemberType::kContext:
-        case MemberType::kBytes:
-        case MemberType::kConstBytes:
-        case MemberType::kWindows:
-            return true;
-        default:
-            return false;
-    }
-}
-
-// In memory that two workers have, each would write over the other's rows.
-Result<> check_windows_separate(const OperatorSpec& spec,
-                                std::string_view name,
-                                std::span<const std::span<std::byte>> windows) {
-    const auto begin_of = [&](size_t i) { return reinterpret_cast<uintptr_t>(windows[i].data()); };
-    std::vector<size_t> order;
-    for (size_t i = 0; i < windows.size(); ++i) {
-        if (!windows[i].empty()) order.push_back(i);
-    }
-    std::ranges::sort(order, {}, [&](size_t i) { return std::pair(begin_of(i), i); });
-    for (size_t i = 1; i < order.size(); ++i) {
-        const size_t before = order[i - 1];
-        const size_t behind = order[i];
-        if (begin_of(before) + windows[before].size() <= begin_of(behind)) continue;
-        return refuse_shared(spec,
-                             fmt::format("{}[{}]", name, std::max(before, behind)),
-                             fmt::format("{}[{}]", name, std::min(before, behind)));
-    }
-    return {};
 }
 
 // A window of each worker, as its rows: of a tensor [workers, bytes], or of one that is one.
@@ -207,7 +82,7 @@ Result<std::unique_ptr<OperatorCall>> OperatorCall::make(const RegisteredOperato
     if (options.is_reference && call->reference_ == nullptr) {
         return refuse_call(*entry.spec, "there is one implementation; leave the reference out");
     }
-    AFD_TRY(call->check_in_place_separate());
+    AFD_TRY(check_in_place_separate(*call->spec_, call->in_place_, call->tensors_));
     AFD_TRY(call->check_outputs_given());
     AFD_TRY(call->check_memory());
     return call;
@@ -219,7 +94,7 @@ Result<> OperatorCall::take_tensors(std::vector<NamedTensor> tensors) {
         const TensorSpec* known = spec_->find_tensor(tensor.name);
         if (known == nullptr || !is_read(known->role)) return no_such_tensor(*spec_, tensor.name);
         tensor.name = known->name;  // Its text is a literal.
-        AFD_TRY(check_memory_of(*spec_, *known, tensor));
+        AFD_TRY(check_given_memory(*spec_, *known, tensor));
         const bool again = std::any_of(tensors_.data(), &tensor, [&](const NamedTensor& other) {
             return other.name == tensor.name;
         });
@@ -435,47 +310,10 @@ std::string OperatorCall::largest_source() const {
     return source.empty() ? "" : sources.text(source) + "; ";
 }
 
-// Operators read while they write, in an order of their own.
-Result<> OperatorCall::check_in_place_separate() const {
-    for (const NamedTensor& written : in_place_) {
-        const bool is_written_segment = is_segment(*spec_->find_tensor(written.name));
-        for (const NamedTensor& other : tensors_) {
-            // The same literal: itself, or another window of its list.
-            if (other.name.data() == written.name.data()) continue;
-            if (!share_memory(written.view, other.view)) continue;
-            if (is_written_segment && is_segment(*spec_->find_tensor(other.name))) continue;
-            return refuse_shared(*spec_, written.name, other.name);
-        }
-    }
-    return {};
-}
-
-Result<> OperatorCall::check_memory_of_outputs(std::span<void* const> memory) const {
-    const auto refuse = [&](size_t output, std::string_view other) {
-        return refuse_shared(*spec_, outputs_[output].name, other);
-    };
-    const auto output_at = [&](size_t i) {
-        TensorView view = outputs_[i].view;
-        view.data = memory[i];
-        return view;
-    };
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-        if (outputs_[i].view.num_elements() == 0) continue;
-        AFD_TRY(check_alignment(*spec_, *spec_->find_tensor(outputs_[i].name), output_at(i)));
-        for (const NamedTensor& tensor : tensors_) {
-            if (share_memory(output_at(i), tensor.view)) return refuse(i, tensor.name);
-        }
-        for (size_t j = 0; j < i; ++j) {
-            if (share_memory(output_at(i), output_at(j))) return refuse(i, outputs_[j].name);
-        }
-    }
-    return {};
-}
-
 Result<> OperatorCall::run(std::span<void* const> memory, std::span<std::byte> workspace) {
     AFD_ASSERT(memory.size() == outputs_.size(), "memory of %zu outputs", memory.size());
     AFD_ASSERT(workspace.size() >= workspace_bytes_, "workspace of %zu bytes", workspace.size());
-    AFD_TRY(check_memory_of_outputs(memory));
+    AFD_TRY(check_memory_of_outputs(*spec_, tensors_, outputs_, memory));
     for (size_t i = 0; i < memory.size(); ++i) targets_[i]->data = memory[i];
     return options_.is_reference ? reference_() : fast_(workspace);
 }

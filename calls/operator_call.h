@@ -167,9 +167,6 @@ class OperatorCall {
     // Whether memory for it is still to be had.
     bool is_wanted(const NamedTensor& output) const;
     Result<> check_memory() const;
-    // REQUIRES: the operator has judged the tensors.
-    Result<> check_in_place_separate() const;
-    Result<> check_memory_of_outputs(std::span<void* const> memory) const;
     std::string largest_source() const;
 
     const ops::OperatorSpec* spec_ = nullptr;
