@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// Rows of bench_attention: what comes behind the layers, from hidden rows to tokens.
+
 #include "bench/attention/attention_report.h"
 
 namespace afd::bench {

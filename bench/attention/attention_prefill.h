@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// A row of bench_attention: the beginning of a prompt in a whole block of latent attention.
+
 #include "bench/attention/attention_model.h"
 #include "bench/attention/attention_report.h"
 

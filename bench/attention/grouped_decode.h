@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// A row of bench_attention: one step of attention with grouped heads over caches in memory.
+
 #include <cstddef>
 
 #include "bench/attention/attention_report.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// A row of bench_attention: the beginning of a prompt in a whole block with grouped heads.
+
 #include "bench/attention/attention_report.h"
 #include "bench/attention/grouped_model.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// How far apart two threads are: what they wait for each other, whatever they compute.
+
 #include "ops/tensor/parallel.h"
 
 namespace afd::bench {

@@ -2,6 +2,12 @@
 #pragma once
 
 // PackedExpert and ExpertTable: the MLPs that grouped_ffn runs, packed, by their keys.
+//
+// One thread fills a table. From then on nobody changes it, and threads may read it together, as
+// those of a grouped_ffn do; with a FirstUse only one grouped_ffn at a time, which FirstUse
+// requires. A table owns what was packed for it. The bytes of a view (PackedLinear::view) are
+// somebody else's, aligned to kPackedAlignment, and outlive the table, as the table outlives
+// whatever was made with it: requests and parts point to it, and nobody may move it under them.
 
 #include <cstddef>
 #include <span>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// ScopedVariable: what the environment says while a test looks.
+
 #include <cstdlib>
 #include <optional>
 #include <string>

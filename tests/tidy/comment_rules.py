@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comments owe: true names of files and classes, the partner of an order, a reason."""
+"""What comments owe: what a header is, true names of files and classes, the partner of an order, a
+reason."""
 
 import re
 from pathlib import Path
@@ -104,6 +105,17 @@ def check_orders(path: Path, lines: list[str]) -> list[str]:
         if not PARTNER.search(" ".join(comment_of(text) for text in near)):
             problems.append(f"{path}:{number + 1}: memory order without a comment on its partner")
     return problems
+
+
+def check_opening(path: Path, lines: list[str]) -> list[str]:
+    """A header says what it is before it says anything else."""
+    if path.suffix != ".h" or "#pragma once" not in lines:
+        return []
+    start = lines.index("#pragma once") + 1
+    first = next((line for line in lines[start:] if line.strip()), "")
+    if first.startswith(("//", "/*")):
+        return []
+    return [f"{path}:{start + 1}: no comment behind #pragma once: what is this, for whom?"]
 
 
 def check_reasons(path: Path, lines: list[str]) -> list[str]:

@@ -20,8 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from comment_rules import (Names, check_comment_names, check_document_names, check_orders,
-                           check_reasons)
+from comment_rules import (Names, check_comment_names, check_document_names, check_opening,
+                           check_orders, check_reasons)
 from include_rules import check_cycles, check_includes, check_namespaces, check_order
 from name_rules import Headers, check_names_are_included
 from place_rules import check_test_places
@@ -139,8 +139,8 @@ def main() -> int:
     if ARCHITECTURE in files:
         problems += check_order(sources, lines_of(root / ARCHITECTURE))
     for path, lines in sources.items():
-        for check in (check_includes, check_namespaces, check_words, check_orders, check_reasons,
-                      check_shape):
+        for check in (check_includes, check_namespaces, check_words, check_opening, check_orders,
+                      check_reasons, check_shape):
             problems += check(path, lines)
         problems += check_comment_names(path, lines, names)
         problems += check_names_are_included(path, headers)

@@ -13,7 +13,8 @@ import unittest
 from pathlib import Path
 
 TIDY = Path(__file__).with_name("tidy.py")
-HEADER = "// SPDX-License-Identifier: Apache-2.0\n#pragma once\n"
+LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+HEADER = LICENCE + "#pragma once\n\n// What it is.\n\n"
 
 
 class TidyTest(unittest.TestCase):
@@ -28,7 +29,8 @@ class TidyTest(unittest.TestCase):
                                   capture_output=True, text=True, check=False)
 
     def expect_violation(self, name: str, line: str, message: str) -> None:
-        result = self.run_tidy({name: HEADER + line + "\n"})
+        start = HEADER if name.endswith(".h") else LICENCE
+        result = self.run_tidy({name: start + line + "\n"})
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn(message, result.stdout)
 
@@ -53,7 +55,7 @@ class TidyTest(unittest.TestCase):
     def test_folders_have_their_namespaces(self):
         filled = "namespace {} {{\nint a;\n}}"
         self.expect_violation("tools/a.h", filled.format("afd"),
-                              "tools/a.h:3: namespace afd; tools/ is in afd::tools")
+                              "tools/a.h:6: namespace afd; tools/ is in afd::tools")
         self.expect_violation("proto/a.h", filled.format("afd::daemon"), "proto/ is in afd")
         self.expect_violation("ops/cpu/a.h", filled.format("afd::operators"), "ops/ is in afd::ops")
         self.expect_violation("tests/clients/a.h", filled.format("afd::testing"),
@@ -100,11 +102,11 @@ class TidyTest(unittest.TestCase):
 
     def test_what_is_named_is_included(self):
         self.expect_violation("ops/cpu/a.h", "std::vector<int> a;",
-                              "ops/cpu/a.h:3: names std::vector without <vector>")
+                              "ops/cpu/a.h:6: names std::vector without <vector>")
         self.expect_violation("daemon/loop/a.h", "uv_loop_t* a;", "names uv_loop_t without <uv.h>")
         declared = HEADER + "#include <vector>\nclass Thing {\n    std::vector<int> a;\n};\n"
         for text, message in (
-                ("Thing* a;\n", "ops/cpu/b.h:3: names Thing without ops/cpu/a.h"),
+                ("Thing* a;\n", "ops/cpu/b.h:6: names Thing without ops/cpu/a.h"),
                 ("class Thing;\nThing* a;\n", ""),
                 ("// Thing\nint a;\n", ""),
                 ('#include "ops/cpu/a.h"\nstd::vector<Thing> a;\n', ""),
@@ -185,11 +187,24 @@ class TidyTest(unittest.TestCase):
             "ops/cpu/b.h": HEADER + "class RealClass;\n"})
         self.assertEqual(result.returncode, 0, result.stdout)
 
+    def test_headers_say_what_they_are(self):
+        message = "ops/cpu/a.h:3: no comment behind #pragma once"
+        start = LICENCE + "#pragma once\n"
+        for text, is_refused in (("#include <vector>\n\n// A list.\nint a;\n", True),
+                                 ("\nint a;  // A number.\n", True),
+                                 ("", True),
+                                 ("\n// A: a number.\n\n#include <vector>\n", False),
+                                 ("/* For C. */\n", False)):
+            result = self.run_tidy({"ops/cpu/a.h": start + text})
+            self.assertEqual(result.returncode, 1 if is_refused else 0, result.stdout)
+            (self.assertIn if is_refused else self.assertNotIn)(message, result.stdout)
+        self.assertEqual(self.run_tidy({"ops/cpu/a.h": HEADER}).returncode, 0)
+
     def test_long_sources_give_reasons(self):
         self.expect_violation("ops/cpu/a.cc", "int a;\n" * 100, "and no comment")
         self.expect_violation("ops/cpu/a.cc", "int a;\n" * 100 + "}  // namespace afd",
                               "and no comment")
-        with_reason = HEADER + "int a;\n" * 100 + "// Why a stays.\nint b;\n"
+        with_reason = LICENCE + "int a;\n" * 100 + "// Why a stays.\nint b;\n"
         result = self.run_tidy({"ops/cpu/a.cc": with_reason})
         self.assertNotIn("and no comment", result.stdout)
 

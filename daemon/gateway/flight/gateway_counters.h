@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GatewayCounters: what the gateway has served since it started. All on afdd's loop.
+// GatewayCounters: what the gateway has served since its afdd started. Neither a resize nor the
+// death of a worker takes anything back; an upgraded afdd begins at 0. All on afdd's loop.
+//
+// Of requests to generate. One that is not accepted is refused. An accepted one is finished, when
+// it stops, has its length or is cancelled, or else has failed, when its client is told the error:
+// one that its worker has not let go of yet has failed, too, and does not finish later. Tokens
+// count as they come from a worker; a replay and one that gave way repeat none.
 
 #include <unistd.h>
 
@@ -19,6 +25,7 @@ class GatewayCounters {
     GatewayCounters(const EventLoop& loop, uint32_t context_length)
         : loop_(loop), started_ms_(loop.now_ms()), requests_(context_length) {}
 
+    // `moments`: those before the token.
     void count_token(const RequestMoments& moments, uint64_t now_us) {
         requests_.on_token(moments, now_us);
         rate_.add(1, loop_.now_ms());
@@ -29,7 +36,8 @@ class GatewayCounters {
         requests_.on_failed(code);
     }
 
-    // For what concerns a request and no count above.
+    // For what concerns a request and no count above: its times, and how it ended; refusals,
+    // replays, those that gave way.
     RequestMetrics& requests() { return requests_; }
     const RequestMetrics& requests() const { return requests_; }
     uint64_t num_finished() const { return num_finished_; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// Waits for what another thread of the test does.
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
