@@ -22,12 +22,12 @@ namespace afd::daemon {
 
 namespace {
 
-// Whether reading it may take longer than a turn of the loop has: it is long, or has a schema, or
-// may hide the word for one behind escapes.
+// Whether reading it may take longer than a turn of the loop has: it is long, or has schemas, as
+// those of tools, or may hide the word for them behind escapes.
 bool takes_long(std::string_view body) {
     if (body.size() > TextThread::kShortBytesMax) return true;
     return std::ranges::any_of(
-        std::array{"response_format", "tool_choice", "\\u"},
+        std::array{"response_format", "tools", "tool_choice", "\\u"},
         [&](const char* word) { return body.find(word) != std::string_view::npos; });
 }
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/chat/template/qwen_coder_template.h"
 #include "tests/daemon/gateway/held_thread.h"
 #include "tests/daemon/http/http_session_fixture.h"
 
@@ -66,6 +67,29 @@ TEST_F(LongBodyTest, OthersAreAnsweredWhileOneIsRead) {
     EXPECT_EQ(answer.status, 200);
     EXPECT_EQ(json::parse(answer.body)["usage"]["prompt_tokens"], 2000);
     EXPECT_EQ(json::parse(next(*client).body)["tokens"], json({97, 98})) << "what was behind it";
+}
+
+// Goal: tools have schemas, and of a template whose calls are not JSON these are looked through
+// while the body is read: a short body may take long. Oracle: what the worker is told, and when.
+TEST_F(LongBodyTest, ToolsAreReadByTheThread) {
+    ApiModel model = *services_->model_of_thread;
+    model.chat = std::make_shared<model::QwenCoderTemplate>();
+    services_->model.chat = model.chat;
+    services_->model_of_thread = std::make_shared<const ApiModel>(std::move(model));
+    const auto client = connect();
+    const auto other = connect();
+    client->post("/v1/chat/completions",
+                 R"({"max_tokens":1,"messages":[{"role":"user","content":"Hi"}],"tools":[)"
+                 R"({"type":"function","function":{"name":"f","parameters":)"
+                 R"({"allOf":[{"$ref":"#"},{"$ref":"#"}],"properties":{"a":{}}}}}]})");
+    other->get("/v1/models");
+    EXPECT_EQ(next(*other).status, 200);
+    EXPECT_FALSE(instance_.has_next()) << "the loop has read the tools";
+    thread_.release();
+    const uint64_t id = next_admitted();
+    say(id, "x");
+    end(id);
+    EXPECT_EQ(next(*client).status, 200);
 }
 
 // Its body is read by the thread, and its text with it.

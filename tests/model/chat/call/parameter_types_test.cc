@@ -293,6 +293,24 @@ TEST(ParameterTypes, AlternativesOfOneLongEnumAreReadAtOnce) {
     EXPECT_EQ(types->kinds().at("f").listed.at("b"), uint32_t{ParameterTypes::kAny});
 }
 
+// Goal: what a request has of honest tools is read, and a small one costs no more than the largest
+// of those. Method: 128 tools of 20 parameters; and choices that are looked at 20,000 times.
+TEST(ParameterTypes, AllOfManyToolsIsReadAndLittleMore) {
+    std::string properties;
+    for (int i = 10; i < 30; ++i) {
+        properties += (i == 10 ? "\"" : ",\"") + std::string("a_parameter_no") + std::to_string(i) +
+                      R"(":{"type":"integer","description":"How many."})";
+    }
+    std::vector<std::string> tools;
+    for (int i = 0; i < 128; ++i) {
+        tools.push_back(R"({"function":{"name":"f)" + std::to_string(i) +
+                        R"(","parameters":{"type":"object","properties":{)" + properties + "}}}}");
+    }
+    EXPECT_EQ(ParameterTypes::of(tools)->kinds().at("f127").listed.at("a_parameter_no29"),
+              uint32_t{ParameterTypes::kNumber});
+    EXPECT_EQ(kinds_of_chain("anyOf", 4), uint32_t{ParameterTypes::kAny});
+}
+
 TEST(ParameterTypes, WhatIsNoSchemaSaysNothing) {
     for (const char* tool : {"{",
                              "[]",
