@@ -346,9 +346,10 @@ void HttpSession::add_common_headers(std::vector<HttpResponse::Header>& headers)
 void HttpSession::respond(HttpResponse response) {
     add_common_headers(response.headers);
     const size_t num_before = socket_.unsent_bytes();
-    append_response(response, served_->frame, socket_.output());
+    const int status = response.status;
+    append_response(std::move(response), served_->frame, socket_.output());
     uncounted_bytes_ += socket_.unsent_bytes() - num_before;
-    end_answer(response.status);
+    end_answer(status);
 }
 
 void HttpSession::end_answer(int status) {

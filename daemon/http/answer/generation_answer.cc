@@ -367,7 +367,9 @@ std::string GenerationAnswer::take_body() {
     body += ']';
     append_chat_prompt(choices_.front(), body);
     append_usage(body);
-    return body + '}';
+    // Not `body + '}'`: it may be long.
+    body += '}';
+    return body;
 }
 
 void append_error_events(const ApiError& error, std::string& events) {

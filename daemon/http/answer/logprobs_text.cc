@@ -126,15 +126,18 @@ void LogprobsText::give_memory_back() {
 
 void LogprobsText::append(std::string& out) const {
     if (is_chat_) {
-        out += R"({"content":[)" + tokens_ + R"(],"refusal":null})";
+        out.append(R"({"content":[)").append(tokens_).append(R"(],"refusal":null})");
         return;
     }
-    out +=
-        R"({"tokens":[)" + tokens_ + R"(],"token_logprobs":[)" + logprobs_ + R"(],"top_logprobs":)";
+    out.append(R"({"tokens":[)").append(tokens_);
+    out.append(R"(],"token_logprobs":[)").append(logprobs_).append(R"(],"top_logprobs":)");
     // All null: nobody asked for them.
-    const bool has_top = top_.find('{') != std::string::npos;
-    out += has_top ? '[' + top_ + ']' : "null";
-    out += R"(,"text_offset":[)" + offsets_ + "]}";
+    if (top_.find('{') == std::string::npos) {
+        out += "null";
+    } else {
+        out.append("[").append(top_).append("]");
+    }
+    out.append(R"(,"text_offset":[)").append(offsets_).append("]}");
 }
 
 }  // namespace afd::daemon

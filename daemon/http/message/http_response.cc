@@ -9,6 +9,7 @@
 #include <boost/beast/http/message.hpp>
 #include <boost/beast/http/serializer.hpp>
 #include <ctime>
+#include <utility>
 
 namespace afd::daemon {
 
@@ -87,11 +88,18 @@ HttpResponse HttpResponse::of(const ApiError& error) {
     return response;
 }
 
-void append_response(const HttpResponse& response, const ResponseFrame& frame, std::string& out) {
+void append_response(HttpResponse response, const ResponseFrame& frame, std::string& out) {
     Head head = head_of(response.status, response.content_type, response.headers, frame);
     head.content_length(response.body.size());
-    append_head(head, out);
-    if (!frame.is_to_head) out += response.body;
+    if (frame.is_to_head || !out.empty()) {
+        append_head(head, out);
+        if (!frame.is_to_head) out += response.body;
+        return;
+    }
+    std::string written;
+    append_head(head, written);
+    out = std::move(response.body);
+    out.insert(0, written);
 }
 
 void append_stream_head(const std::vector<HttpResponse::Header>& headers,
