@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -28,10 +29,11 @@ std::optional<std::string_view> StreamSocket::receive(std::span<char> memory) {
 }
 
 bool StreamSocket::write() {
-    while (num_sent_ < output_.size()) {
+    const size_t end = std::min(output_.size(), num_sent_ + kWriteBytesMax);
+    while (num_sent_ < end) {
         const ssize_t size = ::send(socket_.get(),
                                     output_.data() + num_sent_,
-                                    output_.size() - num_sent_,
+                                    end - num_sent_,
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (size < 0 && errno == EINTR) continue;
         if (size < 0 && would_wait()) break;

@@ -10,10 +10,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 namespace afd::daemon {
 namespace {
@@ -50,6 +53,30 @@ TEST_F(StreamSocketTest, WritesMoreThanTheSocketTakesAtATime) {
     }
     EXPECT_EQ(heard, all);
     EXPECT_EQ(socket_->unsent_bytes(), 0u);
+}
+
+// Goal: a peer that takes all at once does not hold whoever writes. Method: a thread that empties
+// the other end while this one writes. Oracle: a turn has its bytes, and all of them arrive.
+TEST_F(StreamSocketTest, WritesSoMuchATurnHoweverFastItIsRead) {
+    constexpr size_t kTurns = 8;
+    constexpr size_t kAll = kTurns * StreamSocket::kWriteBytesMax;
+    std::atomic<size_t> num_read = 0;
+    std::thread reader([&] {
+        std::vector<char> memory(size_t{1} << 20);
+        ssize_t size = 0;
+        while ((size = ::recv(peer_->get(), memory.data(), memory.size(), 0)) > 0) {
+            num_read += static_cast<size_t>(size);
+        }
+    });
+    socket_->output().assign(kAll, 'a');
+    for (size_t unsent = kAll; unsent > 0;) {
+        if (!socket_->write()) break;
+        EXPECT_LE(unsent - socket_->unsent_bytes(), StreamSocket::kWriteBytesMax);
+        unsent = socket_->unsent_bytes();
+    }
+    socket_->release();
+    reader.join();
+    EXPECT_EQ(num_read, kAll);
 }
 
 TEST_F(StreamSocketTest, HearsNothingNowAndTheEnd) {
