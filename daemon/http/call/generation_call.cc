@@ -296,6 +296,28 @@ std::optional<ApiError> encode_text(client::Generate& prompt,
     return std::nullopt;
 }
 
+// Each choice says its prompt. REQUIRES: prompts are ids, where they can be.
+std::optional<ApiError> judge_echo(const GenerationCall& call) {
+    if (!call.has_echo || !call.has_logprobs) return std::nullopt;
+    uint64_t num_tokens = 0;
+    for (const client::Generate& prompt : call.prompts) {
+        num_tokens += static_cast<uint64_t>(prompt.token_ids().ids_size());
+    }
+    const uint64_t num_each = uint64_t{1} + call.top_logprobs;
+    const uint64_t total = num_tokens * call.num_choices * num_each;
+    if (total <= GenerationCall::kEchoedLogprobsMax) return std::nullopt;
+    return bad_field(
+        "echo",
+        fmt::format("echo with logprobs asks for {} log probabilities: {} tokens of prompts, n = "
+                    "{} times, with 1 + {} each; at most {} are served; send fewer prompts, or a "
+                    "smaller n or logprobs",
+                    total,
+                    num_tokens,
+                    call.num_choices,
+                    call.top_logprobs,
+                    GenerationCall::kEchoedLogprobsMax));
+}
+
 // How the answer is read, and where it ends.
 void read_output(const ApiModel& model,
                  bool may_think,
@@ -402,6 +424,7 @@ ApiResult<GenerationCall> read_completion(std::string_view body, const ApiModel&
         }
         if (auto error = encode_text(prompt, adds_special, model)) return *std::move(error);
     }
+    if (auto error = judge_echo(call)) return *std::move(error);
     return call;
 }
 

@@ -21,6 +21,9 @@ namespace afd::daemon {
 struct GenerationCall {
     // Prompts and choices of one call together.
     static constexpr uint32_t kChoicesMax = 256;
+    // Of the prompts of a call that are said with them (echo), for all choices: an answer has some
+    // 40 bytes for each. 16 prompts of 4096 tokens with 5 alternatives have 393,216.
+    static constexpr uint64_t kEchoedLogprobsMax = 1 << 20;
 
     // The text of a prompt, as it is said before the output.
     struct Echo {

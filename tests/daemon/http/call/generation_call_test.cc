@@ -425,6 +425,27 @@ TEST_F(GenerationCallTest, RefusesAnotherModel) {
     EXPECT_EQ(with(R"("model":"/models/tiny")").prompts.size(), 1U);
 }
 
+// Goal: a small request makes no answer of 100 MB: each choice says its prompt, with log
+// probabilities. Method: 8192 tokens in two prompts, 16 choices, and alternatives up to the limit
+// and beyond. Oracle: the refusal has the numbers; what is asked without an echo, or without log
+// probabilities, is none of this.
+TEST_F(GenerationCallTest, BoundsTheLogProbabilitiesOfEchoes) {
+    const std::string prompt = "\"" + std::string(4096, 'a') + "\"";
+    const auto body = [&](const std::string& fields) {
+        return R"({"prompt":[)" + prompt + "," + prompt + R"(],"n":16,)" + fields + "}";
+    };
+    EXPECT_EQ(read(body(R"("echo":true,"logprobs":7)")).echoes.size(), 2U);
+    EXPECT_EQ(read(body(R"("logprobs":20)")).top_logprobs, 20U);
+    EXPECT_TRUE(read(body(R"("echo":true)")).has_echo);
+    const ApiError error = refusal(body(R"("echo":true,"max_tokens":0,"logprobs":8)"));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "echo");
+    EXPECT_EQ(error.message,
+              "echo with logprobs asks for 1179648 log probabilities: 8192 tokens of prompts, n = "
+              "16 times, with 1 + 8 each; at most 1048576 are served; send fewer prompts, or a "
+              "smaller n or logprobs");
+}
+
 TEST_F(GenerationCallTest, BoundsPromptsTimesChoices) {
     std::string prompts = R"("a")";
     for (int i = 1; i < 17; ++i) prompts += R"(,"a")";
