@@ -15,7 +15,8 @@ std::vector<std::string> ChatOutput::take(const std::vector<ChatEvent>& events) 
         if (is_over()) break;
         const bool is_call = event.kind == ChatEvent::Kind::kToolCall;
         if (is_call) ++num_calls_;
-        if (is_call || event.kind == ChatEvent::Kind::kArguments) is_in_call_ = !event.ends_call;
+        has_said_behind_ = !is_call && event.kind != ChatEvent::Kind::kArguments;
+        if (!has_said_behind_) is_in_call_ = !event.ends_call;
         if (!is_stream_) {
             keep(event);
         } else if (is_call || !event.text.empty()) {

@@ -34,6 +34,8 @@ class ChatOutput {
 
     // Whether it has called, and the last call came to its end.
     bool has_called() const { return num_calls_ > 0 && !is_in_call_; }
+    // Whether the end of a call is the last thing it said.
+    bool ends_with_call() const { return has_called() && !has_said_behind_; }
     // Whether nothing is said any more, whatever text comes.
     bool is_over() const { return ends_behind_call_ && has_called(); }
     // The whole, without a stream: {"role":"assistant",...}.
@@ -51,7 +53,8 @@ class ChatOutput {
     const bool is_stream_;
     const bool ends_behind_call_;
     uint64_t num_calls_ = 0;
-    bool is_in_call_ = false;  // More of its arguments may come.
+    bool is_in_call_ = false;       // More of its arguments may come.
+    bool has_said_behind_ = false;  // Something else than the last call.
     std::string content_;
     std::string reasoning_;
     std::vector<model::ChatEvent> calls_;  // Not of a stream: each with all of its arguments.

@@ -231,8 +231,9 @@ void GenerationAnswer::on_finished(size_t index,
     choice.finish_reason = call_.hides_output ? "length"
                            : choice.is_cut()  ? "stop"
                                               : reason_of(finished);
-    // A call that was cut off keeps the reason for that.
-    if (choice.chat && choice.chat->has_called() && choice.finish_reason == "stop") {
+    // What was cut off, a call or what comes behind it, keeps the reason for that.
+    if (choice.chat && (choice.finish_reason == "stop" ? choice.chat->has_called()
+                                                       : choice.chat->ends_with_call())) {
         choice.finish_reason = "tool_calls";
     }
     if (!choice.is_cut()) append_stop_reason(finished, choice.stop_reason);

@@ -85,6 +85,34 @@ TEST_F(ChatAnswerTest, ACallThatIsCutKeepsItsReason) {
     }
 }
 
+// Goal: a call that is whole where max_tokens ends the answer is one like any other, and nothing of
+// the answer is missing. Method: calls, and what may follow them, up to the limit, in whole and as
+// a stream. Oracle: something is missing only where the model has begun to say more.
+TEST_F(ChatAnswerTest, ACallThatIsWholeAtTheLimitIsWhole) {
+    const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+    struct End {
+        std::string text;
+        const char* reason;
+    };
+    const End kEnds[] = {{call, "tool_calls"},
+                         {"I look.\n" + call + "\n" + call + "\n", "tool_calls"},
+                         {call + "\nI have", "length"},
+                         {call + "\n<tool_call>\n{\"name", "length"},
+                         {call + "\n<tool_", "length"},
+                         {"I look.", "length"}};
+    for (const bool is_stream : {false, true}) {
+        for (const auto& [text, reason] : kEnds) {
+            GenerationAnswer chat = answer({.is_chat = true,
+                                            .output = {.tools = model::ToolSyntax::kJson},
+                                            .is_stream = is_stream});
+            say(chat, token(text, 97, -1));
+            const std::vector<json> events = say(chat, finished(client::LENGTH));
+            const json end = is_stream ? events.back() : json::parse(chat.take_body());
+            EXPECT_EQ(end["choices"][0]["finish_reason"], reason) << text;
+        }
+    }
+}
+
 // Goal: no call has arguments that the model has not written. Method: a call of gpt-oss that is
 // over behind its header, in each way, whole and streamed. Oracle: only where the model itself has
 // ended it is it one, without arguments.
