@@ -92,7 +92,9 @@ ChatMessage read_message(FieldReader& fields) {
         fields.fail(
             bad_field(fields.path_of("content"), fields.path_of("content") + " is missing"));
     }
-    message.reasoning = fields.text("reasoning_content").value_or("");
+    // Of newer servers the clients have it under the other name, or under both.
+    const auto reasoning = fields.text("reasoning");
+    message.reasoning = fields.text("reasoning_content").value_or(reasoning.value_or(""));
     message.tool_call_id = fields.text("tool_call_id").value_or("");
     read_calls(fields, message);
     return message;

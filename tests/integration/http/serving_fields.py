@@ -170,6 +170,8 @@ CHAT = [
         {"role": "tool", "tool_call_id": "c", "content": "noon"}]}, grows),
     Field("messages[].reasoning_content", "in assistant messages", {"messages": [
         USER, {"role": "assistant", "content": "a", "reasoning_content": "b"}, USER]}, grows),
+    Field("messages[].reasoning", "the same; without the other", {"messages": [
+        USER, {"role": "assistant", "content": "a", "reasoning": "b"}, USER]}, grows),
     Field("max_tokens, max_completion_tokens", "unset: rest of context",
           {"max_tokens": 9, "max_completion_tokens": 3},
           lambda a: a["usage"]["completion_tokens"] <= 3),

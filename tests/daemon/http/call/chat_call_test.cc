@@ -169,6 +169,28 @@ TEST_F(ChatCallTest, ACallWithBlankArgumentsHasNone) {
     }
 }
 
+// Goal: what clients of other servers send back of a thought is shown. Oracle: the prompt.
+TEST_F(ChatCallTest, AThoughtHasTwoNames) {
+    use_chatml();
+    const auto prompt_with = [&](const std::string& fields) {
+        const auto call = read_chat(R"({"messages":[{"role":"user","content":"Hi"},)"
+                                    R"({"role":"assistant","content":"","tool_calls":[{"id":"a",)"
+                                    R"("type":"function","function":{"name":"f"}}])" +
+                                        fields + R"(},{"role":"tool","content":"1"}]})",
+                                    model_);
+        const auto* error = std::get_if<ApiError>(&call);
+        EXPECT_EQ(error, nullptr) << fields << ": " << error->message;
+        if (error != nullptr) return std::string();
+        EXPECT_THAT(std::get<GenerationCall>(call).ignored, IsEmpty()) << fields;
+        return prompt_of(std::get<GenerationCall>(call));
+    };
+    const std::string thought = prompt_with(R"(,"reasoning_content":"I see.")");
+    EXPECT_THAT(thought, HasSubstr("I see."));
+    EXPECT_EQ(prompt_with(R"(,"reasoning":"I see.")"), thought);
+    EXPECT_EQ(prompt_with(R"(,"reasoning":"I see.","reasoning_content":null)"), thought);
+    EXPECT_EQ(prompt_with(R"(,"reasoning":"It was.","reasoning_content":"I see.")"), thought);
+}
+
 const std::string kOneTool =
     R"(,"tools":[{"type":"function","function":{"name":"f","strict":true,"parameters":{}}}])";
 const std::string kForced = R"(,"tool_choice":{"type":"function","function":{"name":"f"}})";
