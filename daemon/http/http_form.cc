@@ -9,7 +9,7 @@ namespace {
 
 // What a later program added to an enum would be a cast to no value of it here.
 bool is_known(const handover::AnswerForm& form) {
-    return form.reasoning() <= static_cast<uint32_t>(model::ReasoningSyntax::kChannels) &&
+    return form.reasoning() <= static_cast<uint32_t>(model::kReasoningSyntaxLast) &&
            form.tools() <= static_cast<uint32_t>(model::kToolSyntaxLast) &&
            form.num_prompts() <= GenerationCall::kChoicesMax;
 }

@@ -118,6 +118,10 @@ bool ChannelParser::advance_header(std::vector<ChatEvent>& events) {
 }
 
 FoundMark ChannelParser::find_end() {
+    if (says_one_ && kind_ == ChatEvent::Kind::kContent) {
+        num_searched_ = pending_.size();
+        return {};
+    }
     const FoundMark end = first_mark(pending_, kEnds, num_searched_);
     if (end.mark.empty()) num_searched_ = pending_.size() - num_held(pending_, kEnds);
     return end;

@@ -14,6 +14,9 @@
 // in whatever channel; whom it is for may stand in front of the channel. Where no tool was offered
 // its text is said. What begins like a header and has 1 KiB without an end is said.
 //
+// Of an answer that has a format (ReasoningSyntax::kFinalChannel) the first message that is no
+// thought is the last: all behind its header is said, marks included, as they are part of a value.
+//
 // A message that says something, or thinks it, behind another that did, begins a line of its own.
 //
 // Events depend on the text alone, and calls are told while their arguments come, as those of an
@@ -33,7 +36,8 @@ namespace afd::model {
 
 class ChannelParser {
   public:
-    explicit ChannelParser(bool reads_calls = false) : reads_calls_(reads_calls) {}
+    explicit ChannelParser(bool reads_calls = false, bool says_one = false)
+        : reads_calls_(reads_calls), says_one_(says_one) {}
 
     // What is certain after more of the text.
     std::vector<ChatEvent> append(std::string_view text);
@@ -67,6 +71,7 @@ class ChannelParser {
     void add_call(std::string_view arguments, std::string_view end, std::vector<ChatEvent>& events);
 
     const bool reads_calls_;
+    const bool says_one_;  // The first message that is said has no end.
     State state_ = State::kHeader;
     ChatEvent::Kind kind_ = ChatEvent::Kind::kContent;  // kText.
     std::optional<CallArguments> arguments_;            // kArguments.

@@ -49,6 +49,7 @@ OutputParser::OutputParser(const OutputSyntax& syntax)
     if (syntax.reasoning == ReasoningSyntax::kChannels) {
         channels_.emplace(syntax.tools == ToolSyntax::kHarmony);
     }
+    if (syntax.reasoning == ReasoningSyntax::kFinalChannel) channels_.emplace(false, true);
     if (follows_thought_) state_ = State::kBehind;
     if (syntax.reasoning == ReasoningSyntax::kStarted) state_ = State::kThoughtStart;
     if (syntax.reasoning == ReasoningSyntax::kTagged) state_ = State::kStart;

@@ -2,11 +2,14 @@
 #include "model/grammar/response_program.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "model/grammar/grammar_automaton.h"
 #include "model/grammar/schema/json_rules.h"
@@ -31,35 +34,64 @@ ByteProgram::Node mark(ByteProgram& program, std::string_view text, ByteProgram:
                           program.literal(text, next));
 }
 
-// The node in front of `next` that reads any text up to the first </think>, and it. Each state has
-// read so many bytes of the mark; as '<' is its first byte and no other, a byte that does not go on
-// begins it anew or not at all. FF is no byte of a text.
-ByteProgram::Node thought(ByteProgram& program, ByteProgram::Node next) {
-    const ByteSet begin = byte_range('<', '<');
-    const ByteSet any = byte_range(0, 0xfe);
-    const ByteProgram::Node special =
-        program.literal(VocabularyTrie::kMark + std::string(kThoughtEnd), next);
-    const ByteProgram::Node none = program.reserve();
-    const ByteProgram::Node one = program.reserve();
-    ByteProgram::Node more = next;
-    for (size_t num_read = kThoughtEnd.size() - 1; num_read > 0; --num_read) {
-        const auto wanted = static_cast<uint8_t>(kThoughtEnd[num_read]);
-        const ByteSet goes_on = byte_range(wanted, wanted);
-        const ByteProgram::Node back =
-            program.either(program.either(program.bytes(begin, one), special),
-                           program.bytes(any & ~(begin | goes_on), none));
-        const ByteProgram::Node on = program.bytes(goes_on, more);
-        if (num_read > 1) {
-            more = program.either(on, back);
-        } else {
-            program.become_split(one, on, back);
-        }
+// Writes what reads any text up to the first `end`, and it, in front of `next`; none of `others`
+// comes before. Each state has read so many bytes of some of these marks; as '<' is the first byte
+// of each and no other, a byte that does not go on begins them anew or not at all. FF is no byte of
+// a text.
+class TextBefore {
+  public:
+    TextBefore(ByteProgram& program,
+               std::string_view end,
+               std::span<const std::string_view> others,
+               ByteProgram::Node next)
+        : program_(program),
+          end_(end),
+          marks_(others.begin(), others.end()),
+          next_(next),
+          special_(program.literal(VocabularyTrie::kMark + std::string(end), next)),
+          none_(program.reserve()),
+          one_(program.reserve()) {
+        marks_.push_back(end);
     }
-    program.become_split(none,
-                         program.either(program.bytes(begin, one), special),
-                         program.bytes(any & ~begin, none));
-    return none;
-}
+
+    ByteProgram::Node write() {
+        program_.become_split(one_, behind("<"), special_);
+        program_.become_split(none_,
+                              program_.either(program_.bytes(begin_, one_), special_),
+                              program_.bytes(any_ & ~begin_, none_));
+        return none_;
+    }
+
+  private:
+    // Any byte behind `read`, which some marks begin with.
+    ByteProgram::Node behind(const std::string& read) {
+        ByteSet wanted;
+        for (const std::string_view mark : marks_) {
+            if (mark.starts_with(read)) wanted.set(static_cast<uint8_t>(mark[read.size()]));
+        }
+        ByteProgram::Node any = program_.either(program_.bytes(begin_, one_),
+                                                program_.bytes(any_ & ~(begin_ | wanted), none_));
+        for (unsigned byte = 0; byte < wanted.size(); ++byte) {
+            if (!wanted.test(byte)) continue;
+            const std::string more = read + static_cast<char>(byte);
+            const bool is_mark = std::ranges::find(marks_, more) != marks_.end();
+            if (is_mark && more != end_) continue;
+            const ByteProgram::Node on = is_mark ? next_ : program_.either(behind(more), special_);
+            any = program_.either(program_.bytes(byte_range(byte, byte), on), any);
+        }
+        return any;
+    }
+
+    const ByteSet begin_ = byte_range('<', '<');
+    const ByteSet any_ = byte_range(0, 0xfe);
+    ByteProgram& program_;
+    const std::string_view end_;
+    std::vector<std::string_view> marks_;  // All.
+    const ByteProgram::Node next_;
+    const ByteProgram::Node special_;  // The token of `end_`.
+    const ByteProgram::Node none_;     // Nothing of a mark was read,
+    const ByteProgram::Node one_;      // and its first byte.
+};
 
 // Between a thought and the answer.
 ByteProgram::Node up_to_two_lines(ByteProgram& program, ByteProgram::Node next) {
@@ -67,12 +99,30 @@ ByteProgram::Node up_to_two_lines(ByteProgram& program, ByteProgram::Node next) 
     return program.either(next, program.literal("\n", second));
 }
 
+// Messages of gpt-oss in `analysis`, and the header of the one whose text begins at `next`. A
+// thought has no mark that ends a message for who reads it (channel_parser.h).
+ByteProgram::Node in_final_channel(ByteProgram& program, ByteProgram::Node next) {
+    constexpr std::array<std::string_view, 4> kOtherEnds = {
+        "<|call|>", "<|return|>", "<|start|>", "<|channel|>"};
+    const auto headed = [&](std::string_view channel, ByteProgram::Node text) {
+        return mark(
+            program, "<|channel|>", program.literal(channel, mark(program, "<|message|>", text)));
+    };
+    const ByteProgram::Node start = program.reserve();
+    const ByteProgram::Node more = mark(program, "<|start|>", program.literal("assistant", start));
+    const ByteProgram::Node thought = TextBefore(program, "<|end|>", kOtherEnds, more).write();
+    program.become_split(start, headed("final", next), headed("analysis", thought));
+    return start;
+}
+
 // What of a thought comes before the answer that begins at `next`.
 ByteProgram::Node with_thought(ByteProgram& program,
                                const ResponseFormat& format,
                                ByteProgram::Node next) {
+    if (format.in_final_channel()) return in_final_channel(program, next);
     if (!format.thinks_first() && !format.may_think()) return next;
-    const ByteProgram::Node started = thought(program, up_to_two_lines(program, next));
+    const ByteProgram::Node started =
+        TextBefore(program, kThoughtEnd, {}, up_to_two_lines(program, next)).write();
     if (format.thinks_first()) return started;
     return program.either(next, mark(program, kThoughtBegin, started));
 }

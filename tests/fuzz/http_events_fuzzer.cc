@@ -30,6 +30,9 @@ GenerationCall call_of(fuzz::FuzzInput& input) {
     call.return_token_ids = has(6);
     if (call.is_chat) {
         call.output.reasoning = static_cast<model::ReasoningSyntax>(flags >> 7 & 3U);
+        if (call.output.reasoning == model::ReasoningSyntax::kChannels && has(12)) {
+            call.output.reasoning = model::ReasoningSyntax::kFinalChannel;
+        }
         call.output.tools = static_cast<model::ToolSyntax>(flags >> 9 & 15U);
         if (call.output.tools > model::kToolSyntaxLast) call.output.tools = {};
         call.output.must_call = has(11);

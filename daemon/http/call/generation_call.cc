@@ -324,14 +324,17 @@ void read_output(const ApiModel& model,
                  const GenerationCall& call,
                  client::Generate& base) {
     // Marks of calls, channels and ends may be special tokens.
+    const model::ReasoningSyntax reasoning = call.output.reasoning;
     if (call.output.tools != model::ToolSyntax::kNone ||
-        call.output.reasoning == model::ReasoningSyntax::kChannels) {
+        reasoning == model::ReasoningSyntax::kChannels ||
+        reasoning == model::ReasoningSyntax::kFinalChannel) {
         base.set_keep_special_tokens(true);
     }
     if (base.sampling().has_response_format()) {
         ResponseFormat& format = *base.mutable_sampling()->mutable_response_format();
-        format.set_thinks_first(call.output.reasoning == model::ReasoningSyntax::kStarted);
-        format.set_may_think(call.output.reasoning == model::ReasoningSyntax::kTagged && may_think);
+        format.set_thinks_first(reasoning == model::ReasoningSyntax::kStarted);
+        format.set_may_think(reasoning == model::ReasoningSyntax::kTagged && may_think);
+        format.set_in_final_channel(reasoning == model::ReasoningSyntax::kFinalChannel);
     }
     base.mutable_end_token_ids()->Assign(model.chat_end_ids.begin(), model.chat_end_ids.end());
 }
@@ -373,9 +376,7 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
     }
     if (wish.sampling().has_response_format() &&
         call.output.reasoning == model::ReasoningSyntax::kChannels) {
-        return unsupported_field("response_format",
-                                 "response_format is not supported for this model: it answers in "
-                                 "channels, in front of which it could not think");
+        call.output.reasoning = model::ReasoningSyntax::kFinalChannel;
     }
     if (choice.kind == ToolChoice::Kind::kRequired) {
         auto error = force_call(

@@ -30,7 +30,10 @@ enum class ReasoningSyntax {
     kStarted,  // The prompt has ended with <think>: it thinks until </think>.
     // Of gpt-oss: messages in channels, of which `analysis` is what it thinks (channel_parser.h).
     kChannels,
+    // The same of an answer that has a format: it is the last message, and nothing in it a mark.
+    kFinalChannel,
 };
+inline constexpr ReasoningSyntax kReasoningSyntaxLast = ReasoningSyntax::kFinalChannel;
 
 struct OutputSyntax {
     ReasoningSyntax reasoning = ReasoningSyntax::kNone;

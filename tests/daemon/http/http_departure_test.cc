@@ -200,7 +200,8 @@ TEST(HttpForm, KeepsTheNamesInEveryEvent) {
 // Goal: the next afdd reads an answer, and values of calls, as this one would.
 TEST(HttpForm, KeepsHowAnAnswerIsRead) {
     AnswerForm form;
-    form.call.output = {.tools = model::ToolSyntax::kGlm,
+    form.call.output = {.reasoning = model::ReasoningSyntax::kFinalChannel,
+                        .tools = model::ToolSyntax::kGlm,
                         .types = model::ParameterTypes::of(
                             {R"({"function":{"name":"f","parameters":{"properties":)"
                              R"({"a":{"type":"string"},"b":{"type":["integer","null"]}},)"
@@ -210,6 +211,7 @@ TEST(HttpForm, KeepsHowAnAnswerIsRead) {
     const auto read = HttpForm::read(text);
     ASSERT_TRUE(read.ok()) << read.error().message;
     const auto& answer = static_cast<const HttpForm&>(*read.value()).answer();
+    EXPECT_EQ(answer->call.output.reasoning, model::ReasoningSyntax::kFinalChannel);
     EXPECT_EQ(answer->call.output.tools, model::ToolSyntax::kGlm);
     EXPECT_TRUE(answer->call.output.follows_thought);
     EXPECT_EQ(answer->call.output.types->kinds(), form.call.output.types->kinds());

@@ -16,8 +16,9 @@ namespace {
 // call "t:", its name and arguments.
 std::string told(const std::vector<std::string>& parts,
                  bool reads_calls = false,
-                 bool was_cut = false) {
-    ChannelParser parser(reads_calls);
+                 bool was_cut = false,
+                 bool says_one = false) {
+    ChannelParser parser(reads_calls, says_one);
     std::string all;
     ChatEvent::Kind last = ChatEvent::Kind::kToolCall;
     const auto add = [&](const std::vector<ChatEvent>& events) {
@@ -150,6 +151,18 @@ TEST(ChannelParser, TellsCallsWhereToolsWereOffered) {
         const std::string text = said.text;
         if (text.find("functions.") != std::string::npos) continue;
         EXPECT_EQ(told({text}, true), said.expected) << text;
+    }
+}
+
+// Marks in the text of an answer that has a format are part of a value.
+TEST(ChannelParser, NothingEndsTheOneMessageThatIsSaid) {
+    const std::string value = R"("a<|end|> <|start|>assistant<|channel|>analysis<|message|>b")";
+    const std::string text =
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>" +
+        value;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const std::vector<std::string> parts = {text.substr(0, i), text.substr(i)};
+        EXPECT_EQ(told(parts, false, false, true), "r:Hm.c:" + value) << i;
     }
 }
 

@@ -6,10 +6,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "model/chat/message/chat_json.h"
+#include "model/chat/output_parser.h"
 #include "model/grammar/schema/schema_reader.h"
+#include "model/json/ordered_json.h"
 #include "proto/sampling.pb.h"
 #include "tests/model/grammar/grammar_texts.h"
 
@@ -118,6 +122,121 @@ TEST(ResponseProgram, AThoughtMayComeBeforeTheAnswer) {
     EXPECT_FALSE(allows(program, "so</think>12"));
     EXPECT_FALSE(allows(program, "<think>12"));
     EXPECT_FALSE(allows(program, "\n12"));
+}
+
+const std::string kFinal = "<|channel|>final<|message|>";
+
+std::string thought_of(const std::string& text) {
+    return "<|channel|>analysis<|message|>" + text + "<|end|><|start|>assistant";
+}
+
+// With the special tokens instead of their texts.
+std::string with_tokens(std::string text) {
+    for (size_t at = 0; (at = text.find("<|", at)) != std::string::npos; at += 3) {
+        text.insert(at, 1, VocabularyTrie::kMark);
+    }
+    return text;
+}
+
+std::shared_ptr<const ByteProgram> of_final_channel(const std::string& schema) {
+    ResponseFormat format = of_schema(schema);
+    format.set_in_final_channel(true);
+    return response_program(format).value();
+}
+
+// Goal: gpt-oss thinks, in any number of messages, and answers in `final`; nothing else. Method:
+// thoughts with what looks like a mark and is not, and those with one that would end them.
+TEST(ResponseProgram, TheAnswerMayBeTheMessageInTheFinalChannel) {
+    const auto program = of_final_channel(R"({"type": "integer"})");
+    EXPECT_TRUE(allows(program, kFinal + "12"));
+    EXPECT_TRUE(allows(program, with_tokens(kFinal) + "12"));
+    for (const char* thought :
+         {"", "so", "a <| b |> <|en <|end| <<|channel", "{\"x\": 1}<|message|>", "\n日本"}) {
+        const std::string text = thought_of(thought);
+        EXPECT_TRUE(allows(program, text + kFinal + "12")) << thought;
+        EXPECT_TRUE(allows(program, text + thought_of("x") + kFinal + "12")) << thought;
+        EXPECT_FALSE(allows(program, text + kFinal)) << thought;
+        EXPECT_FALSE(allows(program, text + "12")) << thought;
+    }
+    EXPECT_TRUE(allows(program, with_tokens(thought_of("a <") + kFinal) + "12"));
+    for (const char* mark : {"<|call|>", "<|return|>", "<|start|>", "<|channel|>", "<|end|>"}) {
+        EXPECT_FALSE(allows(program, thought_of(mark) + kFinal + "12")) << mark;
+        EXPECT_FALSE(allows(program, thought_of(with_tokens(mark)) + kFinal + "12")) << mark;
+        EXPECT_FALSE(allows(program, kFinal + "12" + with_tokens(mark))) << mark;
+    }
+    for (const char* other : {"12",
+                              "so",
+                              "final<|message|>12",
+                              "<|channel|>commentary<|message|>12",
+                              "<|channel|>final to=functions.f<|message|>12",
+                              "<|channel|>final<|message|> 12",
+                              "<|start|>assistant<|channel|>final<|message|>12"}) {
+        EXPECT_FALSE(allows(program, other)) << other;
+    }
+}
+
+// What is said of all content, and of all that was thought.
+std::pair<std::string, std::string> said_and_thought(const std::string& text) {
+    OutputParser parser({.reasoning = ReasoningSyntax::kFinalChannel});
+    std::pair<std::string, std::string> all;
+    for (const bool is_end : {false, true}) {
+        for (const ChatEvent& event : is_end ? parser.finish() : parser.append(text)) {
+            (event.kind == ChatEvent::Kind::kContent ? all.first : all.second) += event.text;
+        }
+    }
+    return all;
+}
+
+// Goal: whatever the model draws, what a client reads is valid. Method: random texts of a
+// vocabulary of marks, as tokens and as texts, and pieces of them. Oracle: a JSON parser; and the
+// tokens that may come first.
+TEST(ResponseProgram, WhatIsReadOfTheFinalChannelIsTheAnswer) {
+    std::vector<std::string> tokens = {"",
+                                       "<",
+                                       "|",
+                                       ">",
+                                       "<|",
+                                       "|>",
+                                       "<<|",
+                                       "end",
+                                       "b",
+                                       "start",
+                                       "channel",
+                                       "message",
+                                       "\"",
+                                       "final",
+                                       "analysis",
+                                       "assistant"};
+    for (const char* mark :
+         {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>"}) {
+        tokens.push_back(with_tokens(mark));
+        tokens.emplace_back(mark);
+    }
+    const auto vocabulary = std::make_shared<const VocabularyTrie>(tokens);
+    const auto program = of_final_channel(R"({"type": "string"})");
+    TokenConstraint at_start(program, vocabulary, {0});
+    const auto first = at_start.allowed();
+    for (uint32_t id = 0; id < tokens.size(); ++id) {
+        const bool may_begin = std::string("\xff<|channel|>").starts_with(tokens[id]) ||
+                               std::string("<|channel|>").starts_with(tokens[id]);
+        EXPECT_EQ(TokenConstraint::is_set(first, id), may_begin && id != 0) << tokens[id];
+    }
+    std::mt19937 random(1);
+    int num_ended = 0;
+    int num_thought = 0;
+    for (int i = 0; i < 100; ++i) {
+        TokenConstraint constraint(program, vocabulary, {0});
+        std::string text = random_text(constraint, tokens, random, 1000);
+        if (text.empty()) continue;
+        std::erase(text, VocabularyTrie::kMark);
+        const auto [said, thought] = said_and_thought(text);
+        EXPECT_EQ(text.substr(text.size() - said.size()), said);
+        EXPECT_TRUE(parse_ordered_json(said, "said").ok()) << text;
+        ++num_ended;
+        if (!thought.empty()) ++num_thought;
+    }
+    EXPECT_GT(num_ended, 50);
+    EXPECT_GT(num_thought, 10);
 }
 
 ResponseFormat of_call() {

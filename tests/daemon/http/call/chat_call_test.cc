@@ -137,9 +137,24 @@ TEST_F(ChatCallTest, ChannelsComeWithTheirMarks) {
     EXPECT_EQ(effort.status, 400);
     EXPECT_EQ(effort.param, "reasoning_effort");
     EXPECT_THAT(effort.message, HasSubstr("'much': must be low, medium or high"));
-    const ApiError format = refusal(R"(,"response_format":{"type":"json_object"})");
-    EXPECT_EQ(format.param, "response_format");
-    EXPECT_THAT(format.message, HasSubstr("it answers in channels"));
+}
+
+// Goal: a format is that of the message in `final`, and a thought comes before it.
+TEST_F(ChatCallTest, AFormatIsThatOfTheFinalChannel) {
+    use_harmony();
+    const GenerationCall call = read(R"(,"response_format":{"type":"json_object"})");
+    EXPECT_EQ(call.output.reasoning, model::ReasoningSyntax::kFinalChannel);
+    EXPECT_TRUE(call.prompts.at(0).keep_special_tokens());
+    const ResponseFormat& format = call.prompts.at(0).sampling().response_format();
+    EXPECT_TRUE(format.json_object());
+    EXPECT_TRUE(format.in_final_channel());
+    EXPECT_FALSE(format.thinks_first() || format.may_think());
+    use_chatml();
+    EXPECT_FALSE(read(R"(,"response_format":{"type":"json_object"})")
+                     .prompts.at(0)
+                     .sampling()
+                     .response_format()
+                     .in_final_channel());
 }
 
 TEST_F(ChatCallTest, AnEffortThatNobodyAsksForIsIgnored) {
