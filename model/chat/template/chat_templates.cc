@@ -23,8 +23,8 @@ namespace {
 constexpr size_t kChatFileBytesMax = size_t{256} << 20;
 constexpr const char* kKnown =
     "deepseek_v2, deepseek_v3, deepseek_r1, deepseek_v31, chatml, qwen3, qwen3_thinking, "
-    "qwen3_coder, harmony, mixtral, mistral_v3, olmoe, glm4, glm47, kimi, kimi_thinking, phi3, "
-    "dots1, minimax, gigachat3";
+    "qwen3_coder, harmony, mixtral, mistral_v3, olmoe, glm4, glm47, kimi, kimi_thinking, "
+    "kimi_k25, phi3, dots1, minimax, gigachat3";
 
 using Chosen = std::unique_ptr<const ChatTemplate>;
 
@@ -118,6 +118,18 @@ KimiTemplate::Tools kimi_tools(const Words& words) {
                                               : KimiTemplate::Tools::kSpaced;
 }
 
+Chosen choose_kimi(const std::string& jinja) {
+    using Thinking = KimiTemplate::Thinking;
+    const Words words(jinja);
+    Thinking thinking = words.has("<think></think>") ? Thinking::kOwn : Thinking::kNone;
+    if (words.has("thinking is false")) {
+        thinking = Thinking::kUnlessAsked;
+    } else if (!words.between("add_generation_prompt", "<think>").empty()) {
+        return nullptr;  // K2.7-Code, which keeps all earlier thoughts.
+    }
+    return std::make_unique<KimiTemplate>(default_system(jinja), thinking, kimi_tools(words));
+}
+
 Chosen choose_mistral(const Words& words) {
     if (words.has(" [/INST]")) {
         return std::make_unique<MixtralTemplate>(words.has("' [INST]") || words.has("\" [INST]"));
@@ -138,10 +150,7 @@ Chosen choose_roles(const Words& words, const ChatFiles& files) {
 Chosen choose(const ChatFiles& files) {
     const std::string& jinja = files.chat_template;
     const Words words(jinja);
-    if (words.has("<|im_middle|>")) {
-        return std::make_unique<KimiTemplate>(
-            default_system(jinja), words.has("<think></think>"), kimi_tools(words));
-    }
+    if (words.has("<|im_middle|>")) return choose_kimi(jinja);
     if (words.has("<|im_start|>")) return choose_chatml(jinja);
     if (words.has("<｜Assistant｜>")) return choose_deepseek(words);
     if (words.has("[gMASK]")) {

@@ -63,25 +63,35 @@ Result<> render_kimi_calls(const ChatMessage& message,
 
 }  // namespace
 
-KimiTemplate::KimiTemplate(std::string default_system, bool thinks, Tools tools)
-    : default_system_(std::move(default_system)), thinks_(thinks), tools_(tools) {}
+KimiTemplate::KimiTemplate(std::string default_system, Thinking thinking, Tools tools)
+    : default_system_(std::move(default_system)), thinking_(thinking), tools_(tools) {}
+
+std::string_view KimiTemplate::name() const {
+    if (thinking_ == Thinking::kUnlessAsked) return "kimi_k25";
+    return thinking_ == Thinking::kOwn ? "kimi_thinking" : "kimi";
+}
+
+bool KimiTemplate::is_asked_not_to(const Conversation& conversation) const {
+    return thinking_ == Thinking::kUnlessAsked && !conversation.thinking.value_or(true);
+}
 
 Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const {
     if (tools_ == Tools::kNone) AFD_TRY(refuse_tools(conversation, name()));
     ChatPrompt prompt;
     if (!conversation.tools.empty()) AFD_TRY(render_tools(conversation, prompt));
-    if (conversation.messages[0].role != ChatRole::kSystem) {
+    if (conversation.messages[0].role != ChatRole::kSystem && !default_system_.empty()) {
         start_turn(ChatRole::kSystem, prompt).text(default_system_).token("<|im_end|>");
     }
     const int last_plain = last_plain_answer(conversation);
+    const bool is_silent = is_asked_not_to(conversation);
     KimiIds ids;
     for (size_t i = 0; i < conversation.messages.size(); ++i) {
         const ChatMessage& message = conversation.messages[i];
         start_turn(message.role, prompt);
         if (message.role == ChatRole::kTool) {
             prompt.text("## Return of ").text(ids.of_result(message.tool_call_id)).text("\n");
-        } else if (thinks_ && message.role == ChatRole::kAssistant) {
-            const bool shows_thought = static_cast<int>(i) > last_plain;
+        } else if (thinking_ != Thinking::kNone && message.role == ChatRole::kAssistant) {
+            const bool shows_thought = static_cast<int>(i) > last_plain && !is_silent;
             prompt.token("<think>").text(shows_thought ? message.reasoning : "");
             prompt.token("</think>");
         }
@@ -89,7 +99,10 @@ Result<ChatPrompt> KimiTemplate::render(const Conversation& conversation) const 
         AFD_TRY(render_kimi_calls(message, i, ids, prompt));
         prompt.token("<|im_end|>");
     }
-    if (conversation.add_generation_prompt) start_turn(ChatRole::kAssistant, prompt);
+    if (!conversation.add_generation_prompt) return prompt;
+    start_turn(ChatRole::kAssistant, prompt);
+    if (thinking_ == Thinking::kUnlessAsked) prompt.token("<think>");
+    if (is_silent) prompt.token("</think>");
     return prompt;
 }
 
@@ -109,7 +122,12 @@ Result<> KimiTemplate::render_tools(const Conversation& conversation, ChatPrompt
 
 OutputSyntax KimiTemplate::output(const Conversation& conversation) const {
     OutputSyntax syntax;
-    if (thinks_) syntax.reasoning = ReasoningSyntax::kTagged;
+    if (thinking_ != Thinking::kNone) syntax.reasoning = ReasoningSyntax::kTagged;
+    if (thinking_ == Thinking::kUnlessAsked && conversation.add_generation_prompt) {
+        syntax.follows_thought = is_asked_not_to(conversation);
+        syntax.reasoning =
+            syntax.follows_thought ? ReasoningSyntax::kNone : ReasoningSyntax::kStarted;
+    }
     if (!conversation.tools.empty()) syntax.tools = ToolSyntax::kKimi;
     return syntax;
 }

@@ -84,6 +84,7 @@ TEST(ReleasedTemplates, TellWhetherThePromptEndsBehindAThought) {
                               "'<｜Assistant｜>' thinking",
                               "'<｜Assistant｜><think>'",
                               "<|im_middle|> <think></think>",
+                              "<|im_middle|> <think></think> thinking is false",
                               "[INST] [/INST]"}) {
         for (const bool thinks : {false, true}) {
             for (const bool is_asked : {false, true}) {
@@ -95,7 +96,7 @@ TEST(ReleasedTemplates, TellWhetherThePromptEndsBehindAThought) {
             }
         }
     }
-    EXPECT_EQ(num_behind, 4);
+    EXPECT_EQ(num_behind, 5);
 }
 
 // [INST] is a token there, and as text in Mixtral-8x7B. Oracle: the ids.
@@ -123,6 +124,52 @@ TEST(ReleasedTemplates, KimiThinkingSeesOldAnswersBehindEmptyThoughts) {
               "<|im_user|>user<|im_middle|>Why?<|im_end|><|im_assistant|>assistant<|im_middle|>");
     EXPECT_EQ(reasoning_of(jinja, kQuestion), ReasoningSyntax::kTagged);
     EXPECT_EQ(reasoning_of("<|im_middle|>", kQuestion), ReasoningSyntax::kNone);
+}
+
+const std::string kKimiK25 =
+    "<|im_middle|> <think></think> {%- if add_generation_prompt -%} {%- if thinking is defined and "
+    "thinking is false -%} <think></think> {%- else -%} <think>";
+
+TEST(ReleasedTemplates, KimiK25BeginsWithinTheThoughtUnlessAskedNotTo) {
+    EXPECT_EQ(chosen(kKimiK25)->name(), "kimi_k25");
+    const std::string start = "<|im_user|>user<|im_middle|>Q<|im_end|>";
+    const std::string answer = "<|im_assistant|>assistant<|im_middle|>";
+    EXPECT_EQ(text_of(kKimiK25, kQuestion), start + answer + "<think>");
+    EXPECT_EQ(text_of(kKimiK25, {{user("Q")}, {}, true, false}),
+              start + answer + "<think></think>");
+    EXPECT_EQ(text_of(kKimiK25, {{user("Q")}, {}, false, false}), start);
+    const Conversation off{{user("Q")}, {}, true, false};
+    EXPECT_EQ(reasoning_of(kKimiK25, kQuestion), ReasoningSyntax::kStarted);
+    EXPECT_EQ(reasoning_of(kKimiK25, {{user("Q")}, {}, false}), ReasoningSyntax::kTagged);
+    EXPECT_EQ(reasoning_of(kKimiK25, off), ReasoningSyntax::kNone);
+    EXPECT_TRUE(chosen(kKimiK25)->output(off).follows_thought);
+    EXPECT_THAT(chosen(kKimiK25)->render({{user("Q")}, {kTool}}).error().message,
+                HasSubstr("(kimi_k25) has no place for tools"));
+}
+
+// Thoughts of earlier answers are empty, those since the last one stay if it thinks.
+TEST(ReleasedTemplates, KimiK25KeepsTheThoughtsOfThisAnswerOnly) {
+    ChatMessage old = assistant("A1");
+    old.reasoning = "Old.";
+    ChatMessage call = calling("", {{"functions.f:0", "f", "{}"}});
+    call.reasoning = "Hm.";
+    Conversation talk{{user("Q1"), old, user("Q2"), call, result("r")}};
+    const std::string before = "<|im_assistant|>assistant<|im_middle|><think></think>A1<|im_end|>";
+    const std::string calls = "</think><|tool_calls_section_begin|>";
+    const std::string jinja = kKimiK25 + "<|tool_calls_section_begin|>";
+    EXPECT_THAT(text_of(jinja, talk), HasSubstr(before));
+    EXPECT_THAT(text_of(jinja, talk), HasSubstr("<think>Hm." + calls));
+    talk.thinking = false;
+    EXPECT_THAT(text_of(jinja, talk), HasSubstr("<think>" + calls));
+}
+
+// One that ends within the thought and cannot be asked not to keeps all earlier thoughts.
+TEST(ReleasedTemplates, KimiK27CodeIsNoKimiK25) {
+    const auto found = choose_chat_template(
+        {"<|im_middle|> {%- if add_generation_prompt -%} <|im_middle|><think>", "", ""},
+        make_tokenizer());
+    ASSERT_FALSE(found.ok());
+    EXPECT_THAT(found.error().message, HasSubstr("none of those that are built in"));
 }
 
 const std::string kHarmony = "\"<|start|>\" \"<|channel|>\"";
