@@ -77,7 +77,7 @@ struct ChatFiles {
     std::string eos_token;
 
     // tokenizer_config.json and chat_template.jinja of a directory; neither has to be there.
-    // Errors: kDataLoss: a file is no JSON.
+    // Errors: kDataLoss: a file is no JSON; those of read_text_file() but kNotFound.
     static Result<ChatFiles> read(const std::string& directory);
 };
 

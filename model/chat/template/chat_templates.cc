@@ -217,6 +217,7 @@ Result<ChatFiles> ChatFiles::read(const std::string& directory) {
     }
     // Newer checkpoints have it in a file of its own, which counts.
     const auto jinja = read_text_file(directory + "/chat_template.jinja", kChatFileBytesMax);
+    if (!jinja.ok() && jinja.error().code != Code::kNotFound) return jinja.error();
     if (jinja.ok()) files.chat_template = jinja.value();
     return files;
 }

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "tests/model/chat/chat_fixture.h"
@@ -257,6 +258,17 @@ TEST(ChatFiles, AreReadFromTheCheckpoint) {
     EXPECT_EQ(ChatFiles::read(directory.path()).value().chat_template, "z");
     write("tokenizer_config.json", "{");
     EXPECT_THAT(ChatFiles::read(directory.path()).error().message, HasSubstr("tokenizer_config"));
+}
+
+// A template that is there and cannot be read is not one that is absent.
+TEST(ChatFiles, SayWhichOfThemCannotBeRead) {
+    const test::TemporaryDirectory directory;
+    std::ofstream(directory.path() + "/tokenizer_config.json") << R"({"chat_template":"y"})";
+    const std::string jinja = directory.path() + "/chat_template.jinja";
+    std::filesystem::create_directory(jinja);
+    const auto files = ChatFiles::read(directory.path());
+    ASSERT_FALSE(files.ok());
+    EXPECT_EQ(files.error().message, jinja + ": not a regular file");
 }
 
 TEST(ChatRole, NamesAreThoseOfTheApi) {
