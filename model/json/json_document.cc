@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "model/json/json_builder.h"
+#include "model/json/other_format.h"
 #include "proto/failure.h"
 
 namespace afd::model {
@@ -50,6 +51,14 @@ Result<std::string> read_descriptor(int fd, const std::string& path, size_t byte
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, const std::string& origin) {
+    auto json = parse_json_text(text, origin);
+    if (json.ok()) return json;
+    const std::string other = other_format_text(text, "JSON");
+    if (!other.empty()) return data_loss("{}: {}", with(origin, other));
+    return json;
+}
+
+Result<Json> parse_json_text(std::string_view text, const std::string& origin) {
     JsonBuilder<Json> builder({.depth = kJsonDepthMax, .refuses_repeated_keys = true});
     if (!Json::sax_parse(text.begin(), text.end(), &builder, Json::input_format_t::json)) {
         return data_loss("{}: {}", with(origin, builder.problem()));

@@ -16,8 +16,12 @@ namespace afd::model {
 // tokenizer.json nests about eight levels; a limit keeps a hostile file from exhausting memory.
 inline constexpr size_t kJsonDepthMax = 64;
 
-// Parses `text`. `origin` (a path) starts every error message. Errors: kDataLoss.
+// Parses the text of a file. `origin` (its path) starts every error message, which says so if the
+// file is of another format. Errors: kDataLoss.
 Result<nlohmann::json> parse_json(std::string_view text, const std::string& origin);
+
+// The same of what is no file.
+Result<nlohmann::json> parse_json_text(std::string_view text, const std::string& origin);
 
 // The whole of a regular file of at most `bytes_max` bytes.
 // Errors: kNotFound, kPermissionDenied, kDataLoss (not a regular file, too large, shrinking).

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "model/json/json_document.h"
+#include "model/json/other_format.h"
 #include "model/safetensors/file_error.h"
 #include "proto/failure.h"
 
@@ -31,29 +32,6 @@ Error bad_tensor(const std::string& origin,
                  Text<Values...> what,
                  const With<Values...>& values = {}) {
     return data_loss("{}: tensor {}: {}", with(origin, name, fmt::vformat(what, values)));
-}
-
-constexpr const char* kHtmlPage =
-    "an HTML page, no safetensors file: a server gave it in place of the file. Fetch the file "
-    "again";
-
-// What a file that begins with these bytes is taken for; null: nothing that is known.
-const char* other_format_of(std::span<const std::byte> prefix) {
-    const std::string_view text(reinterpret_cast<const char*>(prefix.data()), prefix.size());
-    constexpr std::array<std::pair<std::string_view, const char*>, 7> kOthers = {{
-        {"PK\x03\x04", "a zip archive, as .npz and .pt files are, no safetensors file"},
-        {"\x93NUMPY", "a NumPy array (.npy), no safetensors file"},
-        // "version https://git-lfs.github.com/spec/v1".
-        {"version ",
-         "a pointer of Git LFS, no safetensors file; fetch the file itself with git lfs pull"},
-        {"<!DOCTYP", kHtmlPage},
-        {"<!doctyp", kHtmlPage},
-        {"<html", kHtmlPage},
-        {"<HTML", kHtmlPage},
-    }};
-    const auto at = std::ranges::find_if(
-        kOthers, [&](const auto& other) { return text.starts_with(other.first); });
-    return at == kOthers.end() ? nullptr : at->second;
 }
 
 Result<std::vector<uint64_t>> read_numbers(const Json& entry,
@@ -220,9 +198,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
     }
     // Before the string is made: the number is the file's, and could ask for any amount of memory.
     if (header_bytes > kSafetensorsHeaderBytesMax || header_bytes > file_bytes - kPrefixBytes) {
-        if (const char* other = other_format_of(prefix)) {
-            return data_loss("{}: this is {}", with(path, other));
-        }
+        const std::string_view text(reinterpret_cast<const char*>(prefix.data()), prefix.size());
+        const std::string other = other_format_text(text, "safetensors file");
+        if (!other.empty()) return data_loss("{}: {}", with(path, other));
         return data_loss(
             "{}: a header of {} bytes is announced in a file of {}; at most {} and what the file "
             "holds are accepted (truncated file?)",

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "model/json/json_document.h"
+#include "model/json/other_format.h"
 #include "model/tokenizer/byte_alphabet.h"
 #include "model/tokenizer/tokenizer_keys.h"
 #include "model/unicode/character_kind.h"
@@ -90,6 +91,8 @@ Result<> read_lines(std::string_view text, TokenizerFile& file, const std::strin
         if (line.empty()) continue;
         auto token = read_line(line);
         if (!token) {
+            const std::string other = other_format_text(line, "list of tokens");
+            if (number == 1 && !other.empty()) return broken_file(origin, other);
             return broken_file(origin,
                                fmt::format("line {} is no token in base64 and its rank", number));
         }

@@ -153,7 +153,7 @@ ApiResult<nlohmann::json> parse_body(std::string_view body) {
                         .code = "invalid_json",
                         .message = "the body is empty; it must be a JSON object"};
     }
-    Result<nlohmann::json> json = model::parse_json(body, "the body");
+    Result<nlohmann::json> json = model::parse_json_text(body, "the body");
     if (!json.ok()) {
         return ApiError{.status = 400, .code = "invalid_json", .message = json.error().message};
     }

@@ -305,6 +305,15 @@ TEST(ModelConfig, RefusesTextThatIsNotAJsonObject) {
                 HasSubstr("the key \"a\" stands twice"));
 }
 
+TEST(ModelConfig, NamesWhatIsFetchedInPlaceOfTheFile) {
+    EXPECT_EQ(
+        parse_model_config("version https://git-lfs.github.com/spec/v1\n", "c").error().message,
+        "c: this is a pointer of Git LFS, no JSON; fetch the file itself with git lfs pull");
+    EXPECT_EQ(parse_model_config("<!DOCTYPE html><html>", "c").error().message,
+              "c: this is an HTML page, no JSON: a server gave it in place of the file. Fetch the "
+              "file again");
+}
+
 TEST(ModelConfig, RefusesTooDeepNesting) {
     const std::string text(100000, '[');
     EXPECT_THAT(parse_model_config(text, "c").error().message, HasSubstr("nested deeper than 64"));

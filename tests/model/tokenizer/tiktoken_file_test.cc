@@ -98,6 +98,10 @@ TEST(TiktokenFile, RefusesLinesThatAreNoTokens) {
             << line;
     }
     EXPECT_THAT(refusal(base64(std::string(4098, 'a')) + " 0\n"), HasSubstr("line 1 is no token"));
+    EXPECT_EQ(refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0123\n"),
+              "tiktoken.model: this is a pointer of Git LFS, no list of tokens; fetch the file "
+              "itself with git lfs pull");
+    EXPECT_THAT(refusal("YQ== 0\nversion 1\n"), HasSubstr("line 2 is no token"));
     EXPECT_THAT(refusal("YQ== 0\nYg== 0\n"), HasSubstr("line 2 repeats rank 0"));
     EXPECT_THAT(refusal("YQ== 0\n"), HasSubstr("model.vocab has no token for byte 0"));
 }

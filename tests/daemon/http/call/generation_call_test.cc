@@ -402,6 +402,7 @@ TEST_F(GenerationCallTest, RefusesWhatIsNoJson) {
         {"", "the body is empty"},
         {"{", "not valid JSON near byte"},
         {R"({"prompt":"a"} x)", "not valid JSON near byte"},
+        {"<html></html>", "not valid JSON near byte"},
         {R"({"prompt":"a","prompt":"b"})", "the key \"prompt\" stands twice"},
         {"{\"prompt\":\"\xff\xfe\"}", "not valid JSON near byte"},
         {R"({"prompt":"\ud800"})", "not valid JSON near byte"},
