@@ -126,6 +126,9 @@ void read_glm4_lite(KeyReader& keys, ModelConfig& config) {
 constexpr std::array kFamilies = {
     Family{"deepseek_v2", "DeepseekV2ForCausalLM", &read_deepseek_v2},
     Family{"deepseek_v3", "DeepseekV3ForCausalLM", &read_deepseek_v3},
+    // Behind it, which is the one that its architecture finds: a text_config may have no more than
+    // this name.
+    Family{"kimi_k2", "DeepseekV3ForCausalLM", &read_deepseek_v3},
     // GLM-4.7-Flash: DeepSeek-V3's decoder by another name.
     Family{"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &read_glm4_lite},
 };

@@ -287,8 +287,8 @@ TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     config["model_type"] = "jamba";
     EXPECT_EQ(refusal(config).message,
               "config.json: model_type is \"jamba\"; supported: \"deepseek_v2\", \"deepseek_v3\", "
-              "\"glm4_moe_lite\", \"glm4_moe\", \"gpt_oss\", \"deepseek\", \"dots1\", "
-              "\"minimax_m2\", \"mixtral\", \"olmoe\", \"phimoe\", \"qwen2_moe\", "
+              "\"kimi_k2\", \"glm4_moe_lite\", \"glm4_moe\", \"gpt_oss\", \"deepseek\", "
+              "\"dots1\", \"minimax_m2\", \"mixtral\", \"olmoe\", \"phimoe\", \"qwen2_moe\", "
               "\"qwen3_moe\"");
     config.erase("model_type");
     EXPECT_THAT(refusal(config).message, HasSubstr("model_type is missing"));

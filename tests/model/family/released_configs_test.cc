@@ -435,6 +435,26 @@ TEST(ReleasedConfigs, TheDeepSeekArchitectureUnderOtherNames) {
     EXPECT_EQ(accepted(released("kanana_2_30b_a3b")).top_k, 6u);
 }
 
+// Its text_config within a larger model may name no architecture.
+TEST(ReleasedConfigs, KimiK2IsKnownByItsModelTypeAlone) {
+    json file = released("kimi_k2");
+    const ModelConfig by_architecture = accepted(file);
+    file.erase("architectures");
+    for (const json& nameless : {file, json{{"text_config", file}}}) {
+        const ModelConfig kimi = accepted(nameless);
+        EXPECT_EQ(kimi.model_type, "kimi_k2");
+        EXPECT_EQ(kimi.num_layers, by_architecture.num_layers);
+        EXPECT_EQ(kimi.num_experts, by_architecture.num_experts);
+        EXPECT_EQ(kimi.dense_layers, by_architecture.dense_layers);
+        EXPECT_EQ(kimi.shared_intermediate, by_architecture.shared_intermediate);
+        EXPECT_EQ(kimi.routed_scaling_factor, by_architecture.routed_scaling_factor);
+        EXPECT_EQ(kimi.quantisation, by_architecture.quantisation);
+        const auto shape = mla_shape_of(kimi).value();
+        EXPECT_EQ(shape.num_heads, mla_shape_of(by_architecture).value().num_heads);
+        EXPECT_EQ(shape.q_lora_rank, mla_shape_of(by_architecture).value().q_lora_rank);
+    }
+}
+
 TEST(ReleasedConfigs, WhatWouldChangeTheComputationIsRefusedByName) {
     const json qwen = released("qwen3_30b_a3b");
     const json mixtral = released("mixtral_8x7b");
