@@ -90,6 +90,15 @@ std::optional<Family> find_family(KeyReader& keys) {
     return {};
 }
 
+// Whoever looks at all experts of a model takes time and memory for each.
+void check_num_experts(KeyReader& keys, const ModelConfig& config) {
+    const uint32_t layers_max = kAllExpertsMax / std::max(config.num_experts, 1u);
+    if (config.num_layers <= layers_max) return;
+    keys.refuse(Code::kInvalidArgument,
+                "num_hidden_layers",
+                fmt::format("at most {} layers of {} experts", layers_max, config.num_experts));
+}
+
 // The attention decides which formats its matrices may have.
 void check_attention_format(KeyReader& keys, const ModelConfig& config) {
     const auto formats = config.attention->formats();
@@ -120,6 +129,7 @@ Result<ModelConfig> read_config(const Json& object,
     keys.adopt(format_keys);
     family->read(keys, config);
     // Only then is there an attention to ask, and do layers and tensors have names.
+    if (!keys.failed()) check_num_experts(keys, config);
     if (!keys.failed()) check_attention_format(keys, config);
     if (!keys.failed()) foretell_expert_formats(keys, is_part, config);
     if (keys.failed()) return keys.problem();

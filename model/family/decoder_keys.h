@@ -10,7 +10,9 @@
 
 namespace afd::model {
 
-inline constexpr uint32_t kExpertsMax = 65536;
+inline constexpr uint32_t kExpertsMax = 65536;  // Of a layer,
+// and of all layers together: Kimi-K2 has 23,424.
+inline constexpr uint32_t kAllExpertsMax = 1u << 20;
 inline constexpr uint32_t kTopKMax = ops::kTopKMax;
 inline constexpr uint32_t kContextMax = 1u << 24;
 

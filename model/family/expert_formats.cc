@@ -22,9 +22,10 @@ using ops::WeightFormat;
 
 enum class MlpKind { kRouted, kShared };  // Dense ones count as shared.
 
-// Calls look(module), "model.layers.3.mlp.shared_experts.up_proj", for each matrix of the kind.
-template <typename Look>
-void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) {
+// Whether is_so(module), "model.layers.3.mlp.shared_experts.up_proj", for each matrix of the kind;
+// asks up to the first that is not.
+template <typename IsSo>
+bool is_each_matrix(const ModelConfig& config, MlpKind kind, const IsSo& is_so) {
     const TensorNames& names = config.names;
     for (uint32_t layer = 0; layer < config.num_layers; ++layer) {
         for (uint32_t expert = 0; expert < num_layer_experts(config, layer); ++expert) {
@@ -32,10 +33,20 @@ void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) 
             if (is_routed != (kind == MlpKind::kRouted)) continue;
             const std::string prefix = expert_prefix(config, layer, expert);
             for (const std::string* part : {&names.gate, &names.up, &names.down}) {
-                look(prefix + *part);
+                if (!is_so(prefix + *part)) return false;
             }
         }
     }
+    return true;
+}
+
+// Calls look(module) for each.
+template <typename Look>
+void for_each_matrix(const ModelConfig& config, MlpKind kind, const Look& look) {
+    is_each_matrix(config, kind, [&look](const std::string& module) {
+        look(module);
+        return true;
+    });
 }
 
 // The same for those of the attention that may have a format of their own.
@@ -59,6 +70,7 @@ class QuantisedModules {
     QuantisedModules(const Json& object, bool is_part)
         : targets_(targets_of(object)), ignored_(ignored_of(object)), is_part_(is_part) {}
 
+    bool has_all() const { return !targets_ && ignored_.is_empty(); }
     bool has(const std::string& module) const {
         return (!targets_ || is_named(*targets_, module)) && !is_named(ignored_, module);
     }
@@ -209,11 +221,9 @@ void foretell_expert_formats(const KeyReader& keys, bool is_part, ModelConfig& c
     if (!is_int8 && (!config.form.is_int4() || !ops::is_int4(quantisation.experts))) return;
     const QuantisedModules modules(*keys.find("quantization_config"), is_part);
     const auto are_quantised = [&](MlpKind kind) {
-        bool are_all = true;
-        for_each_matrix(config, kind, [&](const std::string& module) {
-            are_all = are_all && modules.has(module);
-        });
-        return are_all;
+        return modules.has_all() || is_each_matrix(config, kind, [&](const std::string& module) {
+                   return modules.has(module);
+               });
     };
     if (are_quantised(MlpKind::kRouted)) {
         quantisation.has_bf16_shared = !are_quantised(MlpKind::kShared);

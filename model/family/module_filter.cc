@@ -4,7 +4,6 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_set>
@@ -52,9 +51,12 @@ class ModuleFilter::Expression {
 struct ModuleFilter::Impl {
     std::unordered_set<std::string> names;
     std::vector<Expression> expressions;
+    uint64_t matches_left;
 };
 
-ModuleFilter::ModuleFilter(const nlohmann::json& list) : impl_(std::make_unique<Impl>()) {
+ModuleFilter::ModuleFilter(const nlohmann::json& list, uint64_t matches_max)
+    : impl_(std::make_unique<Impl>()) {
+    impl_->matches_left = matches_max;
     constexpr std::string_view kExpression = "re:";
     if (!list.is_array()) return;
     for (const nlohmann::json& entry : list) {
@@ -71,11 +73,18 @@ ModuleFilter::ModuleFilter(const nlohmann::json& list) : impl_(std::make_unique<
 ModuleFilter::ModuleFilter(ModuleFilter&&) noexcept = default;
 ModuleFilter::~ModuleFilter() = default;
 
+bool ModuleFilter::is_empty() const {
+    return impl_->names.empty() && impl_->expressions.empty();
+}
+
 bool ModuleFilter::names(const std::string& module) const {
-    return impl_->names.contains(module) ||
-           std::ranges::any_of(impl_->expressions, [&](const Expression& expression) {
-               return expression.matches(module);
-           });
+    if (impl_->names.contains(module)) return true;
+    for (const Expression& expression : impl_->expressions) {
+        if (impl_->matches_left == 0) return false;
+        --impl_->matches_left;
+        if (expression.matches(module)) return true;
+    }
+    return false;
 }
 
 }  // namespace afd::model

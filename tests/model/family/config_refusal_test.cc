@@ -281,6 +281,18 @@ TEST(ModelConfig, RefusesMoreExpertsPerTokenThanTheGroupsHold) {
               "topk_group groups");
 }
 
+// Some look at each: in a small file two large counts would keep them busy for minutes.
+TEST(ModelConfig, RefusesMoreExpertsThanAProgramLooksAt) {
+    json config = v3_config();
+    config["n_routed_experts"] = 65536;
+    config["num_hidden_layers"] = 16;
+    EXPECT_TRUE(parse_model_config(config.dump(), "config.json").ok());
+    config["num_hidden_layers"] = 17;
+    EXPECT_EQ(refusal(config).message,
+              "config.json: num_hidden_layers is 17; supported: at most 16 layers of 65536 "
+              "experts");
+}
+
 TEST(ModelConfig, RefusesAConfigWithoutAFamily) {
     json config = v3_config();
     config.erase("architectures");
