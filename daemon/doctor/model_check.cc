@@ -11,8 +11,6 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/tensor_store.h"
 #include "model/decoder/attention_half.h"
-#include "model/family/expert_formats.h"
-#include "model/family/mixture_keys.h"
 #include "model/family/model_files.h"
 #include "model/tokenizer/tokenizer.h"
 
@@ -101,12 +99,8 @@ Result<CheckedModel> check_model(const std::string& directory,
     AFD_ASSIGN(model::ModelConfig config, model::load_model_config(directory, kv));
     const auto generation = model::load_generation_config(directory, config);
     if (!generation.ok()) return generation.error();
-    auto tensors = model::TensorStore::open(directory);
+    const auto tensors = model::open_tensors(directory, config);
     if (!tensors.ok() && has_weights(directory)) return tensors.error();
-    if (tensors.ok()) {
-        model::settle_mixture_names(tensors.value(), config);
-        model::settle_expert_formats(tensors.value(), config);
-    }
     // What it cannot have is said of the configuration, not of the model (needs_of).
     static_cast<void>(model::set_int4_rows(int4_rows, config.quantisation).ok());
     AFD_ASSIGN(const std::string weights,

@@ -179,6 +179,15 @@ Result<GenerationConfig> load_generation_config(const std::string& directory,
     return parse_generation_config(text.ok() ? text.value() : std::string(), config, path);
 }
 
+Result<TensorStore> open_tensors(const std::string& directory, ModelConfig& config) {
+    AFD_ASSIGN(TensorStore tensors, TensorStore::open(directory));
+    tensors.set_form(config.form);
+    settle_mixture_names(tensors, config);
+    settle_expert_formats(tensors, config);
+    AFD_TRY(refuse_unread_shared(tensors, config));
+    return tensors;
+}
+
 Result<> set_int4_rows(ops::Int4Rows rows, QuantisationConfig& quantisation) {
     if (rows != ops::Int4Rows::kBf16 && !ops::is_int4(quantisation.experts)) {
         return invalid_argument(
@@ -230,11 +239,7 @@ Result<ModelFiles> ModelFiles::open(const std::string& directory, ops::KvDtype k
     AFD_ASSIGN(files.config_text_, read_config_text(directory));
     AFD_ASSIGN(files.config_, read_model_config(files.config_text_, directory, kv));
     AFD_ASSIGN(files.generation_, load_generation_config(directory, files.config_));
-    AFD_ASSIGN(files.tensors_, TensorStore::open(directory));
-    files.tensors_.set_form(files.config_.form);
-    settle_mixture_names(files.tensors_, files.config_);
-    settle_expert_formats(files.tensors_, files.config_);
-    AFD_TRY(refuse_unread_shared(files.tensors_, files.config_));
+    AFD_ASSIGN(files.tensors_, open_tensors(directory, files.config_));
     // The text as it stands, so that a change of any key is another model.
     AFD_ASSIGN(files.weights_identity_, compute_identity(files.config_text_, files.tensors_));
     files.identity_ = files.weights_identity_;

@@ -77,6 +77,11 @@ class ModelFiles {
 Result<ModelConfig> load_model_config(const std::string& directory,
                                       ops::KvDtype kv = ops::KvDtype::kBf16);
 
+// The tensors of `directory`, after which `config` has their names and formats.
+// Errors: those of TensorStore::open(); kInvalidArgument: there are shared experts that `config`
+// lacks.
+Result<TensorStore> open_tensors(const std::string& directory, ModelConfig& config);
+
 // ModelFiles::set_int4_rows, for a configuration alone.
 Result<> set_int4_rows(ops::Int4Rows rows, QuantisationConfig& quantisation);
 
