@@ -48,15 +48,21 @@ def copy_source(folder):
 
 # Goal: the README's command, word by word but for its two folders, needs no network. Method: there
 # is no index, so that what pip would fetch fails; of this tree's library, which is not built again.
+# The second time over the first, from a source that has changed.
 def test_pip_installs_it_as_the_readme_says(tmp_path):
     source = copy_source(tmp_path)
     words = ["~/afd-python", "."]
     assert [word for word in shown("pip") if word in words] == words
     places = dict(zip(words, (str(tmp_path / "site"), str(source))))
-    run(sys.executable, "-m", *(places.get(word, word) for word in shown("pip")),
-        AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"], PIP_NO_INDEX="1")
-    where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(tmp_path / "site"))
-    assert where.strip() == str(tmp_path / "site" / "afd" / "__init__.py")
+    for change in ("", "changed = True\n"):
+        with open(source / "python" / "afd" / "_errors.py", "a", encoding="utf-8") as file:
+            file.write(change)
+        run(sys.executable, "-m", *(places.get(word, word) for word in shown("pip")),
+            AFD_BUILD_DIR=os.environ["AFD_BUILD_DIR"], PIP_NO_INDEX="1")
+        where = run(sys.executable, "-B", "-c", USE, PYTHONPATH=str(tmp_path / "site"))
+        assert where.strip() == str(tmp_path / "site" / "afd" / "__init__.py")
+    run(sys.executable, "-B", "-c", "import afd._errors; assert afd._errors.changed",
+        PYTHONPATH=str(tmp_path / "site"))
 
 
 # As above, in a virtual environment that shares the system's packages.
