@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          Unavailable, error_of)
-from afd._messages import FRAME_BYTES_MAX, Frames, messages, pack
+from afd._messages import FRAME_BYTES_MAX, Frames, limit_sends, messages, pack
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
 _POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
@@ -88,9 +88,15 @@ class Client:
         self._frames = Frames()
         where = path or socket_path(instance)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(self.timeout)
         try:
+            limit_sends(self._socket, self.timeout)
             self._socket.connect(where)
+            limit_sends(self._socket, 0)
+        except BlockingIOError:
+            self.close()
+            raise DeadlineExceeded(f"cannot reach afdd at {where}: it has not accepted the "
+                                   "connection in time; afdd hangs or is stopped, see its "
+                                   "log") from None
         except OSError as error:
             self.close()
             raise Unavailable(f"no afdd answers at {where}: {error.strerror or error}; is it "

@@ -4,12 +4,11 @@ import array
 import os
 import select
 import socket
-import struct
 import time
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, Unavailable,
                          error_of)
-from afd._messages import Frames, messages, pack
+from afd._messages import Frames, limit_sends, messages, pack
 
 VERSION = 8  # kControlVersion of daemon/control/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
@@ -38,21 +37,14 @@ class ControlChannel:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         deadline = time.monotonic() + timeout
         try:
-            self._limit_sends(timeout)
+            limit_sends(self._socket, timeout)
             self._connect(path)
             self.send(hello={"role": role, "index": index, "pid": os.getpid(), "version": VERSION})
-            self._limit_sends(0)
+            limit_sends(self._socket, 0)
             self.welcome = self._await_welcome(deadline)
         except BaseException:
             self.close()
             raise
-
-    def _limit_sends(self, seconds: float) -> None:
-        """0: no limit. The kernel's own, since it counts for connect() too; Python's would find a
-        socket whose queue is full refused at once."""
-        micros = max(round(seconds * 1e6), 1) if seconds else 0
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
-                                struct.pack("@ll", *divmod(micros, 1_000_000)))
 
     def _connect(self, path: str) -> None:
         try:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes of proto/*.proto, from their description beside this file, and their frames."""
 import pathlib
+import socket
 import struct
 from typing import Any
 
@@ -34,6 +35,14 @@ def messages(package: str, *names: str) -> dict[str, Any]:
 def pack(message: bytes) -> bytes:
     """A serialised message as the frame that is sent."""
     return struct.pack("<I", len(message)) + message
+
+
+def limit_sends(connection: socket.socket, seconds: float) -> None:
+    """0: no limit. The kernel's own, since it counts for connect() too; Python's would find a
+    socket whose queue is full refused at once."""
+    micros = max(round(seconds * 1e6), 1) if seconds else 0
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
+                          struct.pack("@ll", *divmod(micros, 1_000_000)))
 
 
 class Frames:

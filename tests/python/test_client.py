@@ -249,6 +249,27 @@ def test_what_breaks_a_connection_is_said(serve, tmp_path):
         afd.Client(path=str(tmp_path / "nothing.sock"))
 
 
+# Goal: an afdd that is busy or hangs is not taken for one that is not there. Method: a queue that
+# nobody serves is filled.
+def test_a_queue_that_nobody_serves_has_an_end(tmp_path):
+    path, queue = str(tmp_path / "afd.sock"), []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen(0)
+        with pytest.raises(BlockingIOError):
+            while True:
+                queue.append(
+                    socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+                queue[-1].connect(path)
+        begin = time.monotonic()
+        with pytest.raises(afd.DeadlineExceeded, match=f"^cannot reach afdd at {path}: it has not "
+                           "accepted the connection in time; afdd hangs or is stopped, see its log$"):
+            afd.Client(path=path, timeout=0.3)
+        assert time.monotonic() - begin > 0.25
+    for each in queue:
+        each.close()
+
+
 def test_bytes_that_are_no_frame_are_not_believed(serve):
     client, _ = serve(lambda request: [b"HTTP/1.1 400 Bad Request"])
     with pytest.raises(afd.Unavailable, match="a message of 1347703880 bytes was announced"):
