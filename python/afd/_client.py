@@ -10,7 +10,7 @@ import select
 import socket
 import stat
 import time
-from typing import Any, Callable, Iterable, Iterator, NamedTuple
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          Unavailable, error_of)
@@ -19,6 +19,9 @@ from afd._messages import FRAME_BYTES_MAX, Frames, limit_sends, messages, pack
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
 _POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
 _TIMEOUT_S_MAX = 10 ** 9  # A socket takes up to 2^63 ns.
+
+
+Top = list[tuple[int, float]]  # The most likely tokens in one place, with their logprobs.
 
 
 class Generation(NamedTuple):
@@ -35,6 +38,10 @@ class Generation(NamedTuple):
     queue_us: int
     first_token_us: int
     total_us: int
+    top_logprobs: Sequence[Top] = ()  # Of each token.
+    prompt_top_logprobs: Sequence[Top] = ()  # Of each of prompt_logprobs.
+    num_cached_tokens: int = 0  # Of the prompt, from the prefix cache.
+    matched_stop: str | int | None = None  # The stop text or token id that ended it, of the request.
 
 
 class Chunk(NamedTuple):
@@ -43,6 +50,7 @@ class Chunk(NamedTuple):
     token_ids: list[int]
     logprobs: list[float]
     num_tokens: int
+    top_logprobs: Sequence[Top] = ()
 
 
 def socket_path(instance: str = "default") -> str:
@@ -145,27 +153,31 @@ class Client:
         return self._follow(request)
 
     def _gather(self, stream) -> Generation:
-        parts: dict[str, Any] = {"text": [], "token_ids": [], "logprobs": []}
+        parts: dict[str, Any] = {"text": [], "token_ids": [], "logprobs": [], "top_logprobs": []}
         while True:
             try:
                 chunk = next(stream)
             except StopIteration as end:
-                finished, accepted, prompt_logprobs = end.value
+                finished, accepted, prompt_logprobs, prompt_top_logprobs = end.value
                 break
             parts["text"].append(chunk.text)
             parts["token_ids"] += chunk.token_ids
             parts["logprobs"] += chunk.logprobs
+            parts["top_logprobs"] += chunk.top_logprobs
         return Generation("".join(parts["text"]), parts["token_ids"], parts["logprobs"],
                           list(accepted.prompt_ids), prompt_logprobs, accepted.seed,
                           _FINISH_REASONS.get(finished.reason, "unknown"),
                           finished.num_prompt_tokens, finished.num_output_tokens,
-                          finished.queue_us, finished.first_token_us, finished.total_us)
+                          finished.queue_us, finished.first_token_us, finished.total_us,
+                          parts["top_logprobs"], prompt_top_logprobs, finished.num_cached_tokens,
+                          _matched_stop(finished))
 
     def stream(self, prompt, *, max_tokens: int = 0, min_tokens: int = 0, stop=(),
                stop_token_ids: Iterable[int] = (), include_stop_str_in_output: bool = False,
                keep_special_tokens: bool = False, return_token_ids: bool = False,
                return_logprobs: bool = False, prompt_logprobs: bool = False,
-               ignore_eos: bool = False, resumable: float = 0.0, **sampling) -> Iterator[Chunk]:
+               top_logprobs: int = 0, ignore_eos: bool = False, timeout_ms: int = 0,
+               resumable: float = 0.0, **sampling) -> Iterator[Chunk]:
         """The chunks of a generation as they come; closing the iterator cancels it. The request is
         sent, and its timeout begins, with the first next().
 
@@ -189,7 +201,8 @@ class Client:
                             ("keep_special_tokens", keep_special_tokens),
                             ("return_token_ids", return_token_ids), ("ignore_eos", ignore_eos),
                             ("return_logprobs", return_logprobs),
-                            ("prompt_logprobs", prompt_logprobs)):
+                            ("prompt_logprobs", prompt_logprobs),
+                            ("top_logprobs", top_logprobs), ("timeout_ms", timeout_ms)):
             with _judged(name, value):
                 setattr(body, name, value)
         with _judged("stop", stop):
@@ -275,7 +288,8 @@ class Client:
         self._send(request)
         self._open(request)
         deadline = time.monotonic() + self.timeout
-        accepted, num_tokens, prompt_logprobs, is_over = None, 0, [], False
+        accepted, num_tokens, is_over = None, 0, False
+        prompt_logprobs, prompt_top_logprobs = [], []
         try:
             while (answer := self._answer(request.request_id, deadline)) is not None:
                 kind = answer.WhichOneof("body")
@@ -289,12 +303,14 @@ class Client:
                 elif kind == "chunk":
                     num_tokens += answer.chunk.num_tokens
                     prompt_logprobs += answer.chunk.prompt_logprobs
+                    prompt_top_logprobs += _tops(answer.chunk.prompt_top_logprobs)
                     yield Chunk(answer.chunk.text, list(answer.chunk.token_ids),
-                                list(answer.chunk.logprobs), answer.chunk.num_tokens)
+                                list(answer.chunk.logprobs), answer.chunk.num_tokens,
+                                _tops(answer.chunk.top_logprobs))
                 elif kind == "finished":
                     is_over = True
                     _check_count(answer.finished, num_tokens)
-                    return answer.finished, accepted, prompt_logprobs
+                    return answer.finished, accepted, prompt_logprobs, prompt_top_logprobs
             self._open_id = 0
             self._send_cancel(request.request_id)
             raise DeadlineExceeded(
@@ -406,6 +422,17 @@ def _token_ids(given: Iterable[Any]) -> Iterator[int]:
         if isinstance(token, bool):
             raise TypeError("a bool is no token id")
         yield operator.index(token)
+
+
+def _tops(places) -> list[Top]:
+    return [list(zip(place.token_ids, place.logprobs)) for place in places]
+
+
+def _matched_stop(finished) -> str | int | None:
+    kind = finished.WhichOneof("matched")
+    if kind == "matched_stop":
+        return finished.matched_stop.decode(errors="replace")
+    return finished.matched_stop_token_id if kind else None
 
 
 def _check_count(finished, num_tokens: int) -> None:

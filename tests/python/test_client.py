@@ -87,10 +87,36 @@ def test_generate_sends_the_settings_and_gathers_the_answer(serve):
     assert (done.logprobs, done.finish_reason) == ([-0.5] * 3, "length")
     assert (done.num_prompt_tokens, done.num_output_tokens, done.queue_us, done.first_token_us,
             done.total_us) == (2, 3, 4, 5, 6)
+    assert (done.top_logprobs, done.prompt_top_logprobs, done.num_cached_tokens,
+            done.matched_stop) == ([], [], 0, None)
     sent = server.requests[0].generate
     assert (sent.text, sent.max_tokens, sent.return_token_ids, sent.ignore_eos) == (
         b"Es war", 3, True, False)
     assert (sent.sampling.temperature, sent.sampling.seed) == (0.5, 7)
+
+
+# Goal: what the socket tells of a generation is in Python, too. Oracle: the script.
+@pytest.mark.parametrize("matched, stop", [({}, None), ({"matched_stop": "\u00e4".encode()}, "\u00e4"),
+                                           ({"matched_stop_token_id": 0}, 0)])
+def test_the_likeliest_tokens_the_cache_and_the_stop_are_told(serve, matched, stop):
+    def answer(_request):
+        yield {"accepted": {"num_prompt_tokens": 3}}
+        yield {"chunk": {"prompt_logprobs": [-1, -2], "prompt_top_logprobs": [
+            {"token_ids": [4, 5], "logprobs": [-0.25, -4]}, {"token_ids": [6], "logprobs": [-0.5]}]}}
+        for token in (7, 8):
+            yield {"chunk": {"text": "a", "num_tokens": 1, "top_logprobs": [
+                {"token_ids": [token, 9], "logprobs": [-0.5, -1]}]}}
+        yield {"finished": {"reason": 1, "num_output_tokens": 2, "num_cached_tokens": 64, **matched}}
+
+    client, server = serve(answer)
+    done = client.generate("x", top_logprobs=2, prompt_logprobs=True, timeout_ms=1500)
+    sent = server.requests[0].generate
+    assert (sent.top_logprobs, sent.timeout_ms) == (2, 1500)
+    assert done.top_logprobs == [[(7, -0.5), (9, -1)], [(8, -0.5), (9, -1)]]
+    assert done.prompt_top_logprobs == [[(4, -0.25), (5, -4)], [(6, -0.5)]]
+    assert (done.num_cached_tokens, done.matched_stop) == (64, stop)
+    assert [chunk.top_logprobs for chunk in client.stream("x")] == [
+        [], done.top_logprobs[:1], done.top_logprobs[1:]]
 
 
 def test_what_ends_a_generation_is_sent(serve):
@@ -371,6 +397,8 @@ def test_settings_are_judged_before_they_are_sent(serve):
     (lambda client: client.stream("x", max_tokens=-1), "max_tokens"),
     (lambda client: client.stream("x", max_tokens=2 ** 32), "max_tokens"),
     (lambda client: client.stream("x", ignore_eos="yes"), "ignore_eos"),
+    (lambda client: client.stream("x", top_logprobs=-1), "top_logprobs"),
+    (lambda client: client.stream("x", timeout_ms=0.5), "timeout_ms"),
     (lambda client: client.stream("x", resumable=float("inf")), "resumable"),
     (lambda client: client.stream("x", resumable=-1.0), "resumable"),
     (lambda client: client.stream("a lone \udcff"), "prompt"),
