@@ -213,13 +213,17 @@ Result<> Client::hear_out(Hearing& hearing,
         if (!next.ok()) {
             return next.error().code == Code::kDeadlineExceeded ? on_deadline() : next.error();
         }
-        if (!next.value().has_value()) {
+        if (next.value().has_value()) {
+            AFD_ASSIGN(const bool is_last, on_response(*next.value()));
+            if (is_last) return {};
+        }
+        // Also with answers at hand: a caller who takes them slowly may never come to wait.
+        const bool is_cancelled = !next.value().has_value() || (hearing.cancellation != nullptr &&
+                                                                hearing.cancellation->requested());
+        if (is_cancelled) {
             hearing.cancellation = nullptr;
             AFD_TRY(on_cancel());
-            continue;
         }
-        AFD_ASSIGN(const bool is_last, on_response(*next.value()));
-        if (is_last) return {};
     }
 }
 
@@ -261,12 +265,6 @@ Result<Generation> Client::follow(uint64_t request_id,
         const bool is_wanted = step == GenerateProgress::Step::kChunk && !hearing.is_cancelled;
         return !is_wanted || !on_chunk || on_chunk(response.chunk());
     };
-    const auto on_response = [&](Response& response) -> Result<bool> {
-        AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
-        collect(response, generation);
-        if (!goes_on(step, response)) AFD_TRY(cancel(hearing));
-        return step == GenerateProgress::Step::kFinished;
-    };
     const auto on_deadline = [&]() -> afd::Error {
         if (hearing.is_cancelled) return no_answer(kCancelTimeout);
         if (const Result<> sent = send_cancel(request_id); !sent.ok()) return sent.error();
@@ -274,6 +272,14 @@ Result<Generation> Client::follow(uint64_t request_id,
                 "the generation had not ended after " + std::to_string(timeout.count()) + " ms (" +
                     std::to_string(progress.num_tokens()) +
                     " tokens came) and was cancelled; allow more time or fewer tokens"};
+    };
+    const auto on_response = [&](Response& response) -> Result<bool> {
+        AFD_ASSIGN(const GenerateProgress::Step step, progress.take(response));
+        collect(response, generation);
+        if (!goes_on(step, response)) AFD_TRY(cancel(hearing));
+        if (step == GenerateProgress::Step::kFinished) return true;
+        if (Clock::now() >= hearing.deadline) return on_deadline();
+        return false;
     };
     AFD_TRY(hear_out(
         hearing, on_response, [&] { return cancel(hearing); }, on_deadline));

@@ -168,7 +168,8 @@ class Client {
     using OnDeadline = std::function<afd::Error()>;
 
     // Hears answers until the last one. When the cancellation comes, once, `on_cancel` says whether
-    // the wait goes on. Errors: of the three functions, and of the connection.
+    // the wait goes on, before another answer is handed out. Errors: of the three functions, and of
+    // the connection.
     Result<> hear_out(Hearing& hearing,
                       const OnResponse& on_response,
                       const OnCancel& on_cancel,

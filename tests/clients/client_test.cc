@@ -186,6 +186,56 @@ TEST(Client, DeadlineCancelsTheRequestAndTheNextOneIsNotConfused) {
     EXPECT_EQ(server.num_cancels(), 1u);
 }
 
+// `num_chunks` and the end, all on their way before the caller takes the first.
+MockAfdd::Plan all_at_once(size_t num_chunks) {
+    return [=](size_t, const Generate&) {
+        return steady_answer(num_chunks, milliseconds(0), milliseconds(0));
+    };
+}
+
+// Goal: a caller who takes chunks more slowly than they come gets no more of them once it has
+// cancelled. Method: all are here when the third is taken. Oracle: the chunks that it is told, and
+// the Cancel that afdd gets.
+TEST(Client, CancellationStopsAlsoWhatHasArrived) {
+    MockAfdd server(all_at_once(200));
+    Client client = connect_to(server);
+    Result<Cancellation> cancellation = Cancellation::create();
+    ASSERT_TRUE(cancellation.ok());
+    size_t num_told = 0;
+    const auto on_chunk = [&](const Chunk&) {
+        std::this_thread::sleep_for(milliseconds(5));
+        if (++num_told == 3) cancellation.value().request();
+        return true;
+    };
+    const Result<Generation> result = client.generate(prompt("a"), on_chunk, &cancellation.value());
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(num_told, 3u);
+    EXPECT_EQ(result.value().text, std::string(200, 'x')) << "what came is kept";
+    ASSERT_TRUE(client.status().ok());
+    EXPECT_EQ(server.num_cancels(), 1u);
+}
+
+// Goal: the deadline holds for a caller who takes chunks more slowly than they come.
+TEST(Client, DeadlineStopsAlsoWhatHasArrived) {
+    MockAfdd server(all_at_once(200));
+    Client client = connect_to(server);
+    size_t num_told = 0;
+    const auto on_chunk = [&](const Chunk&) {
+        std::this_thread::sleep_for(milliseconds(5));
+        ++num_told;
+        return true;
+    };
+    const Result<Generation> result =
+        client.generate(prompt("a"), on_chunk, nullptr, milliseconds(50));
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kDeadlineExceeded);
+    EXPECT_THAT(result.error().message,
+                HasSubstr("not ended after 50 ms (" + std::to_string(num_told) + " tokens came)"));
+    EXPECT_LE(num_told, 10u);
+    ASSERT_TRUE(client.status().ok());
+    EXPECT_EQ(server.num_cancels(), 1u);
+}
+
 TEST(Client, ServerDyingMidStreamIsAnErrorAfterTheChunksThatCame) {
     MockAfdd server([](size_t, const Generate&) {
         MockAnswer answer = steady_answer(3, milliseconds(0), milliseconds(1));
