@@ -65,7 +65,8 @@ void add_resume_flags(CLI::App& command, GenerateOptions& options) {
 
 CLI::App* add_generate(CLI::App& app, GenerateOptions& options) {
     CLI::App* command = add_command(app, "generate", "Stream the continuation of a prompt");
-    command->add_option("prompt", options.prompt, "Text; - reads standard input");
+    command->add_option(
+        "prompt", options.prompt, "Text; - reads standard input, line breaks and all");
     take_whole_numbers(
         command->add_option("--prompt-ids", options.prompt_ids, "Token ids, not a text"),
         0,

@@ -31,7 +31,7 @@ Result<std::string> text_of(const GenerateOptions& options, const Cancellation& 
     if (!text.empty()) return text;
     return afd::Error{Code::kInvalidArgument,
                       "standard input is empty; write a prompt to it, as in: "
-                      "echo \"Once upon a time\" | afdctl generate -"};
+                      "printf %s \"Once upon a time\" | afdctl generate -"};
 }
 
 Result<Generate> to_message(const GenerateOptions& options, const Cancellation& cancellation) {

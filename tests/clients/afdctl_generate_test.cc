@@ -102,9 +102,11 @@ TEST(Afdctl, GenerateKeepsItsOrderWhereBothOutputsAreOne) {
 TEST(Afdctl, GenerateReadsStandardInput) {
     MockAfdd server([](size_t, const Generate&) { return story({"x"}); });
     ProgramOptions options;
-    options.input = "a long\nprompt";
+    options.input = "a long\nprompt\n";
     EXPECT_EQ(afdctl(server, {"generate", "-"}, options).exit_code, 0);
-    EXPECT_EQ(server.generates().at(0).text(), "a long\nprompt");
+    EXPECT_EQ(server.generates().at(0).text(), "a long\nprompt\n");
+    EXPECT_THAT(afdctl(server, {"generate", "--help"}).out,
+                HasSubstr("- reads standard input, line breaks and all"));
 }
 
 // Goal: no answer to a prompt that is not all there. Method: a pipe that stays open is interrupted
@@ -125,7 +127,11 @@ TEST(Afdctl, GenerateRefusesAStandardInputWithoutAPrompt) {
     MockAfdd server([](size_t, const Generate&) { return story({"x"}); });
     const ProgramResult empty = afdctl(server, {"generate", "-"});
     EXPECT_EQ(empty.exit_code, 1);
-    EXPECT_THAT(empty.err, StartsWith("error: standard input is empty; write a prompt to it"));
+    // `echo` would add a line break to the prompt.
+    EXPECT_EQ(
+        empty.err,
+        "error: standard input is empty; write a prompt to it, as in: printf %s \"Once upon a "
+        "time\" | afdctl generate -\n");
     ProgramOptions options;
     options.environment = {"XDG_RUNTIME_DIR=" + server.directory()};
     const ProgramResult folder =
