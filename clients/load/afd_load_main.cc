@@ -78,7 +78,7 @@ int exit_code_of(const LoadReport& report) {
     return report.options.strict && is_saturated ? kExitSaturated : kExitOk;
 }
 
-// Runs the levels until the last, Ctrl-C or the end of the connection.
+// Runs the levels until the last, an interrupt or the end of the connection.
 void run_levels(Session& session, LoadReport& report) {
     const bool prints_table = !report.options.json;
     if (prints_table) std::cout << level_table_header() << std::flush;
@@ -151,6 +151,7 @@ int run(int argc, char** argv) {
         return kExitFailed;
     }
     cancel_on_interrupt(cancellation.value());
+    cancel_on_termination();
     // The kernel's default of 50 us would show in the lag of an open loop.
     prctl(PR_SET_TIMERSLACK, 1000UL);
 

@@ -76,7 +76,7 @@ struct LevelResult {
     Histogram e2e_us;
     ClientHealth client;
     int64_t elapsed_us = 0;    // To the end of the last request.
-    bool interrupted = false;  // Ctrl-C; what was in flight is kCancelled.
+    bool interrupted = false;  // Ctrl-C, SIGTERM; what was in flight is kCancelled.
     std::string broken;        // Why the connection broke; empty: it did not.
     uint64_t num_guessed = 0;  // Successful requests whose tokens nobody told; chunks were counted.
 

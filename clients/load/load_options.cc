@@ -25,7 +25,7 @@ constexpr const char* kFooter =
     "Latencies of an open loop count from the intended arrival. ITL: the gap between consecutive\n"
     "tokens at the client; of a chunk with k tokens one has the gap, the others 0.\n"
     "Exit codes: 0 ok, 1 requests failed, 2 wrong usage, 4 client saturated (--strict), 5 cannot\n"
-    "reach it, 130 interrupted";
+    "reach it, 130 interrupted (Ctrl-C or SIGTERM; what was measured is written)";
 
 // Of a level: each has its time of arrival, and its result, in memory.
 constexpr uint64_t kRequestsMax = 100'000'000;

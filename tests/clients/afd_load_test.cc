@@ -207,24 +207,27 @@ TEST_F(AfdLoad, ServerDyingMidRunKeepsTheReport) {
 }
 
 TEST_F(AfdLoad, InterruptWritesWhatItHas) {
-    MockAfdd server([](size_t index, const Generate&) {
-        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
-        if (index >= 6) answer.end = MockAnswer::End::kNothing;
-        return answer;
-    });
-    // The row of the first level is the sign; the second level hangs until the interrupt.
-    ProgramOptions options;
-    options.interrupt_when = [](const std::string& out) {
-        return out.find("\nc=1 ") != std::string::npos;
-    };
-    const ProgramResult result =
-        load(server, {"--concurrency", "1,2,4", "--requests", "6", "--warmup", "0"}, options);
-    EXPECT_EQ(result.exit_code, 130) << result.err;
-    EXPECT_THAT(result.out, HasSubstr("wrote "));
-    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
-    ASSERT_EQ(report["levels"].size(), 2u);
-    EXPECT_EQ(report["levels"][0]["num_ok"], 6);
-    EXPECT_EQ(report["levels"][1]["interrupted"], true);
+    for (const int signal : {SIGINT, SIGTERM}) {
+        std::filesystem::remove_all(out_dir());
+        MockAfdd server([](size_t index, const Generate&) {
+            MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+            if (index >= 6) answer.end = MockAnswer::End::kNothing;
+            return answer;
+        });
+        // The second level hangs until the signal.
+        ProgramOptions options;
+        options.signal = signal;
+        options.signal_when = [&] { return server.generates().size() == 8; };
+        const ProgramResult result =
+            load(server, {"--concurrency", "1,2,4", "--requests", "6", "--warmup", "0"}, options);
+        EXPECT_EQ(result.exit_code, 130) << result.err;
+        EXPECT_THAT(result.out, HasSubstr("wrote "));
+        const nlohmann::json report = nlohmann::json::parse(read("result.json"), nullptr, false);
+        ASSERT_FALSE(report.is_discarded()) << signal;
+        ASSERT_EQ(report["levels"].size(), 2u);
+        EXPECT_EQ(report["levels"][0]["num_ok"], 6);
+        EXPECT_EQ(report["levels"][1]["interrupted"], true);
+    }
 }
 
 TEST_F(AfdLoad, StoppedClientIsCalledSaturated) {
@@ -435,6 +438,7 @@ TEST_F(AfdLoad, HelpHasExamplesAndExitCodes) {
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_THAT(result.out, HasSubstr("Examples:\n  afd-load "));
     EXPECT_THAT(result.out, HasSubstr("Exit codes: 0 ok, 1 requests failed"));
+    EXPECT_THAT(result.out, HasSubstr("130 interrupted (Ctrl-C or SIGTERM; "));
 }
 
 }  // namespace
