@@ -27,10 +27,10 @@ LevelRun::LevelRun(Door& door,
     if (!level.is_open()) return;
     const double duration_s = static_cast<double>(extent.duration.count()) / 1e6;
     const auto by_duration = static_cast<uint64_t>(std::llround(level.rate * duration_s));
-    arrivals_us_ =
-        poisson_arrivals_us(level.rate,
-                            std::max<uint64_t>(1, extent.num_requests.value_or(by_duration)),
-                            workload.seed);
+    const uint64_t num_requests = extent.num_requests.value_or(std::max<uint64_t>(1, by_duration));
+    const double span_s =
+        extent.num_requests ? static_cast<double>(num_requests) / level.rate : duration_s;
+    arrivals_us_ = poisson_arrivals_us(num_requests, span_s, workload.seed);
 }
 
 LevelResult LevelRun::run(uint64_t& next_request_id,

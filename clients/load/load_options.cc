@@ -146,11 +146,19 @@ std::vector<std::string> without_key(int argc, char** argv) {
     return words;
 }
 
-// An open loop draws the arrivals of a level before it starts.
+// An open loop draws the arrivals of a level before it starts, and has at least one.
 Result<> check_rates(const Words& words, std::chrono::microseconds duration) {
     if (words.num_requests > 0) return {};
     for (const double rate : words.rates) {
         const double num_requests = rate * static_cast<double>(duration.count()) / 1e6;
+        // As written, 1 is not to fail by what floats make of it.
+        if (num_requests < 1 - 1e-9) {
+            return afd::Error{Code::kInvalidArgument,
+                              fmt::format("--rate {:g} for --duration {} is less than one request; "
+                                          "give --requests or a longer time",
+                                          rate,
+                                          words.duration)};
+        }
         if (num_requests <= static_cast<double>(kRequestsMax)) continue;
         return afd::Error{Code::kInvalidArgument,
                           fmt::format("--rate {:g} for --duration {} is {:g} requests: at most {} "

@@ -90,18 +90,18 @@ Generate to_message(const Workload& workload, const PlannedRequest& planned) {
     return request;
 }
 
-std::vector<int64_t> poisson_arrivals_us(double rate, uint64_t num_requests, uint64_t seed) {
-    AFD_ASSERT(rate > 0, "rate %f", rate);
-    std::vector<double> times(num_requests);
+std::vector<int64_t> poisson_arrivals_us(uint64_t num_requests, double span_s, uint64_t seed) {
+    AFD_ASSERT(span_s > 0, "%f s", span_s);
+    std::vector<double> times(num_requests + 1);
     double time = 0;
-    for (uint64_t i = 0; i < num_requests; ++i) {
+    for (uint64_t i = 0; i <= num_requests; ++i) {
         // 53 random bits in (0, 1], so that the logarithm is finite.
         const auto bits = static_cast<double>((draw(seed, i, Draw::kArrival) >> 11) + 1);
         time += -std::log(bits * 0x1p-53);
         times[i] = time;
     }
     std::vector<int64_t> arrivals(num_requests);
-    const double scale = time > 0 ? static_cast<double>(num_requests) / rate * 1e6 / time : 0;
+    const double scale = time > 0 ? span_s * 1e6 / time : 0;
     for (uint64_t i = 0; i < num_requests; ++i) arrivals[i] = std::llround(times[i] * scale);
     return arrivals;
 }

@@ -41,9 +41,9 @@ struct PlannedRequest {
 PlannedRequest plan_request(const Workload& workload, uint64_t index);
 Generate to_message(const Workload& workload, const PlannedRequest& planned);
 
-// Intended arrival times of a Poisson process in microseconds from the start, ascending. The gaps
-// are scaled so that the last of the `num_requests` arrivals is at num_requests / rate: the rate
-// of every run is the asked one, without the noise of the draw.
-std::vector<int64_t> poisson_arrivals_us(double rate, uint64_t num_requests, uint64_t seed);
+// Intended arrival times of a Poisson process in microseconds from the start, ascending, of which
+// exactly `num_requests` fall into `span_s`: the gaps up to the arrival behind the last of them are
+// scaled to it. So the rate of every run is the asked one, without the noise of the draw.
+std::vector<int64_t> poisson_arrivals_us(uint64_t num_requests, double span_s, uint64_t seed);
 
 }  // namespace afd::client

@@ -417,6 +417,8 @@ TEST_F(AfdLoad, WrongUsageExitsWithTwo) {
         {{"--rate", "1000000", "--duration", "24h"},
          "--rate 1e+06 for --duration 24h is 8.64e+10 requests: at most 100000000 are sent in a "
          "level"},
+        {{"--rate", "2,0.1", "--duration", "9s"},
+         "--rate 0.1 for --duration 9s is less than one request; give --requests or a longer time"},
         {{"--max-tokens", "8:4"}, "--max-tokens '8:4': must be a number of at least 1, or MIN:MAX"},
         {{"--seed", "-1"}, "--seed: '-1' must be a whole number from 0 to 18446744073709551615"},
         {{"--seed", "18446744073709551616"}, "--seed: '18446744073709551616' must be a whole"},

@@ -143,12 +143,14 @@ TEST(Workload, MessageCarriesWhatWasPlanned) {
 }
 
 TEST(PoissonArrivals, HaveTheAskedRateAndExponentialGaps) {
-    const auto arrivals = poisson_arrivals_us(200, 10'000, 1);
+    const auto arrivals = poisson_arrivals_us(10'000, 50, 1);
     ASSERT_EQ(arrivals.size(), 10'000u);
     EXPECT_TRUE(std::is_sorted(arrivals.begin(), arrivals.end()));
-    EXPECT_EQ(arrivals.back(), 50'000'000);
-    EXPECT_EQ(arrivals, poisson_arrivals_us(200, 10'000, 1));
-    EXPECT_NE(arrivals, poisson_arrivals_us(200, 10'000, 2));
+    // The last gap is as the others: of 5 ms in the mean.
+    EXPECT_LT(arrivals.back(), 50'000'000);
+    EXPECT_GT(arrivals.back(), 49'900'000);
+    EXPECT_EQ(arrivals, poisson_arrivals_us(10'000, 50, 1));
+    EXPECT_NE(arrivals, poisson_arrivals_us(10'000, 50, 2));
 
     // Of exponential gaps with mean m, 1 - 1/e are shorter than m; five deviations are 0.024.
     size_t num_short = 0;
@@ -156,6 +158,23 @@ TEST(PoissonArrivals, HaveTheAskedRateAndExponentialGaps) {
         num_short += arrivals[i] - arrivals[i - 1] < 5'000;
     }
     EXPECT_NEAR(static_cast<double>(num_short) / 10'000, 1 - std::exp(-1), 0.024);
+}
+
+// Goal: few arrivals lie anywhere in their time, and in it. Oracle: of a Poisson process of which
+// the number is known, each is uniform.
+TEST(PoissonArrivals, FewAreSpreadOverTheirTime) {
+    double sum_s = 0;
+    constexpr uint64_t kRuns = 1000;
+    for (uint64_t seed = 0; seed < kRuns; ++seed) {
+        const auto arrivals = poisson_arrivals_us(2, 5, seed);
+        ASSERT_EQ(arrivals.size(), 2u);
+        EXPECT_GE(arrivals[0], 0);
+        EXPECT_LE(arrivals[0], arrivals[1]);
+        EXPECT_LE(arrivals[1], 5'000'000);
+        sum_s += static_cast<double>(arrivals[0] + arrivals[1]) / 1e6;
+    }
+    // The mean of 2,000 uniform ones in 5 s, give or take five standard deviations.
+    EXPECT_NEAR(sum_s / (2 * kRuns), 2.5, 0.16);
 }
 
 TEST(Prompts, ReadsALineEachAndTellsWhatIsMissing) {

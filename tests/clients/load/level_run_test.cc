@@ -372,6 +372,14 @@ TEST_F(LevelRunTest, DurationEndsTheLevelAndInFlightRequestsFinish) {
 
     LevelRun open(*door_, workload_, {0, 50}, extent, milliseconds(60'000));
     EXPECT_EQ(open.run(next_request_id_, cancellation_, nullptr).requests.size(), 5u);
+
+    // Two requests at 15 a second are not due at 133 ms.
+    for (workload_.seed = 0; workload_.seed < 5; ++workload_.seed) {
+        LevelRun slow(*door_, workload_, {0, 15}, extent, milliseconds(60'000));
+        const LevelResult few = slow.run(next_request_id_, cancellation_, nullptr);
+        EXPECT_EQ(few.requests.size(), 2u);
+        for (const RequestRecord& request : few.requests) EXPECT_LT(request.intended_us, 100'000);
+    }
 }
 
 }  // namespace
