@@ -70,6 +70,10 @@ std::optional<Failure> CompletionStream::take(std::string_view data, uint64_t& n
         const JsonValue* prompt = member(*usage, "prompt_tokens");
         if (output != nullptr && output->is_number_unsigned()) num_output_tokens_ = *output;
         if (prompt != nullptr && prompt->is_number_unsigned()) num_prompt_tokens_ = *prompt;
+        if (const JsonValue* details = member(*usage, "prompt_tokens_details")) {
+            const JsonValue* cached = member(*details, "cached_tokens");
+            if (cached != nullptr && cached->is_number_unsigned()) num_cached_tokens_ = *cached;
+        }
     }
     const JsonValue* choices = member(event, "choices");
     if (choices == nullptr || !choices->is_array()) {
@@ -102,6 +106,7 @@ std::optional<Failure> CompletionStream::finish(DoorEvent& event) const {
     event.kind = DoorEvent::Kind::kFinished;
     event.num_tokens = num_output_tokens_.value_or(num_counted_);
     event.num_prompt_tokens = num_prompt_tokens_;
+    event.num_cached_tokens = num_cached_tokens_;
     event.is_count_guessed = !has_token_ids_ && !num_output_tokens_;
     event.reason = finish_reason_ == "length"  ? DoorEvent::Reason::kLength
                    : finish_reason_ == "abort" ? DoorEvent::Reason::kCancelled

@@ -37,6 +37,7 @@ class CompletionStream {
     uint64_t num_counted_ = 0;                   // What take() told.
     std::optional<uint64_t> num_output_tokens_;  // By usage.
     uint32_t num_prompt_tokens_ = 0;
+    uint32_t num_cached_tokens_ = 0;
     std::string finish_reason_;
 };
 

@@ -28,6 +28,7 @@ struct DoorEvent {
     // than came before: they came with the others, nobody says with which.
     uint64_t num_tokens = 0;
     uint32_t num_prompt_tokens = 0;  // kAccepted, kFinished; 0: not told.
+    uint32_t num_cached_tokens = 0;  // kFinished: of the prompt, from the server's prefix cache.
     Reason reason = Reason::kStop;   // kFinished.
     bool is_count_guessed = false;   // kFinished: the server does not tell how many tokens came.
     Failure failure{};               // kFailed.

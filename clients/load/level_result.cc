@@ -6,6 +6,19 @@
 #include <algorithm>
 
 namespace afd::client {
+namespace {
+
+template <typename Count>
+uint64_t sum_of_successful(const std::vector<RequestRecord>& requests,
+                           Count RequestRecord::*count) {
+    uint64_t sum = 0;
+    for (const RequestRecord& request : requests) {
+        if (request.outcome == Outcome::kOk) sum += request.*count;
+    }
+    return sum;
+}
+
+}  // namespace
 
 std::string Level::name() const {
     return is_open() ? fmt::format("r={:g}", rate) : fmt::format("c={}", concurrency);
@@ -18,12 +31,16 @@ uint64_t LevelResult::num_with(Outcome outcome) const {
         }));
 }
 
+uint64_t LevelResult::num_prompt_tokens() const {
+    return sum_of_successful(requests, &RequestRecord::num_prompt_tokens);
+}
+
+uint64_t LevelResult::num_cached_tokens() const {
+    return sum_of_successful(requests, &RequestRecord::num_cached_tokens);
+}
+
 uint64_t LevelResult::num_output_tokens() const {
-    uint64_t num_tokens = 0;
-    for (const RequestRecord& request : requests) {
-        if (request.outcome == Outcome::kOk) num_tokens += request.num_tokens;
-    }
-    return num_tokens;
+    return sum_of_successful(requests, &RequestRecord::num_tokens);
 }
 
 double LevelResult::requests_per_s() const {

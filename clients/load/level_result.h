@@ -50,6 +50,7 @@ struct RequestRecord {
     uint32_t num_chunks = 0;
     uint64_t num_tokens = 0;
     uint32_t num_prompt_tokens = 0;
+    uint32_t num_cached_tokens = 0;  // Of the prompt, from the server's prefix cache.
     Outcome outcome = Outcome::kFailed;
     Failure failure{"", {Code::kOk, ""}};  // Why it failed.
 };
@@ -81,8 +82,10 @@ struct LevelResult {
     uint64_t num_guessed = 0;  // Successful requests whose tokens nobody told; chunks were counted.
 
     uint64_t num_with(Outcome outcome) const;
-    uint64_t num_output_tokens() const;  // Of successful requests.
-    double requests_per_s() const;       // Successful requests.
+    uint64_t num_prompt_tokens() const;  // Of successful requests, as the next two.
+    uint64_t num_cached_tokens() const;
+    uint64_t num_output_tokens() const;
+    double requests_per_s() const;  // Successful requests.
     double output_tokens_per_s() const;
     std::map<std::string, ErrorGroup> errors() const;  // By Failure::kind.
 

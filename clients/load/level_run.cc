@@ -167,6 +167,7 @@ void LevelRun::take(DoorEvent& event, int64_t arrived_us) {
     InFlight& request = found->second;
     request.record.end_us = arrived_us;
     if (event.num_prompt_tokens > 0) request.record.num_prompt_tokens = event.num_prompt_tokens;
+    request.record.num_cached_tokens = event.num_cached_tokens;
     switch (event.kind) {
         case DoorEvent::Kind::kAccepted:
             return;

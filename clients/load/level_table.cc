@@ -57,6 +57,28 @@ std::string broken_text(const std::vector<LevelResult>& results) {
     return text;
 }
 
+// Every level asks the same requests: from the second on, the server may have computed their
+// prompts already, and so may the first, since the warm-up asks them, too.
+std::string cache_text(const std::vector<LevelResult>& results) {
+    std::string text;
+    for (const LevelResult& result : results) {
+        const uint64_t num_cached = result.num_cached_tokens();
+        if (num_cached == 0) continue;
+        const double percent =
+            static_cast<double>(num_cached) * 100 /
+            static_cast<double>(std::max(num_cached, result.num_prompt_tokens()));
+        text += fmt::format("{}{} % of {}{}",
+                            text.empty() ? "" : ", ",
+                            percent < 0.5 ? "under 1" : fmt::format("{:.0f}", percent),
+                            text.empty() ? "the prompt tokens of " : "",
+                            result.level.name());
+    }
+    if (text.empty()) return "";
+    return text +
+           " came from the server's prefix cache; to measure without it, start the server with "
+           "--prefix-cache false, or give prompts that it has not seen (--prompts)\n";
+}
+
 }  // namespace
 
 std::string level_table_header() {
@@ -106,7 +128,7 @@ std::string run_summary(const std::vector<LevelResult>& results) {
             total.count += group.count;
         }
     }
-    std::string text = saturation_text(results) + broken_text(results);
+    std::string text = saturation_text(results) + broken_text(results) + cache_text(results);
     if (num_guessed > 0) {
         text += fmt::format(
             "tokens of {} requests are guessed, one for each chunk: the server tells neither token "

@@ -16,8 +16,8 @@ std::string level_table_header();
 // One line. Latencies in milliseconds; "-" where nothing was measured.
 std::string level_table_row(const LevelResult& result);
 
-// Verdict on the client itself, whether the run ended early, and failures by their kind with a
-// sample message each.
+// Verdict on the client itself, whether the run ended early, what the server's prefix cache had,
+// and failures by their kind with a sample message each.
 std::string run_summary(const std::vector<LevelResult>& results);
 
 // One line without its end, for a live display.

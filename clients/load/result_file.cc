@@ -71,6 +71,8 @@ Json level_json(const LevelResult& result) {
     level["num_failed"] = result.num_with(Outcome::kFailed);
     level["num_cancelled"] = result.num_with(Outcome::kCancelled);
     level["elapsed_us"] = result.elapsed_us;
+    level["num_prompt_tokens"] = result.num_prompt_tokens();
+    level["num_cached_tokens"] = result.num_cached_tokens();
     level["num_output_tokens"] = result.num_output_tokens();
     level["num_guessed"] = result.num_guessed;
     level["requests_per_s"] = result.requests_per_s();
@@ -222,10 +224,10 @@ std::string result_json(const LoadReport& report) {
 std::string requests_csv(const LoadReport& report) {
     std::string text =
         "level,index,prompt_index,max_tokens,intended_us,sent_us,first_token_us,end_us,num_chunks,"
-        "num_tokens,num_prompt_tokens,outcome,error_code,failure,error\n";
+        "num_tokens,num_prompt_tokens,num_cached_tokens,outcome,error_code,failure,error\n";
     for (const LevelResult& level : report.levels) {
         for (const RequestRecord& request : level.requests) {
-            text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
+            text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n",
                                 level.level.name(),
                                 request.index,
                                 request.prompt_index,
@@ -237,6 +239,7 @@ std::string requests_csv(const LoadReport& report) {
                                 request.num_chunks,
                                 request.num_tokens,
                                 request.num_prompt_tokens,
+                                request.num_cached_tokens,
                                 outcome_name(request.outcome),
                                 static_cast<int>(request.failure.error.code),
                                 csv_text(request.failure.kind),

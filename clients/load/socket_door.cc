@@ -82,6 +82,7 @@ Result<> SocketDoor::take(const Response& response, std::vector<DoorEvent>& even
         case GenerateProgress::Step::kFinished:
             event.kind = DoorEvent::Kind::kFinished;
             event.num_tokens = response.finished().num_output_tokens();
+            event.num_cached_tokens = response.finished().num_cached_tokens();
             event.reason = reason_of(response.finished().reason());
             in_flight_.erase(found);
             break;

@@ -112,6 +112,7 @@ TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     EXPECT_THAT(result.out, HasSubstr("\nr=100        10     10      0"));
     EXPECT_THAT(result.out, HasSubstr("wrote " + out_dir() + "/result.json and requests.csv"));
     EXPECT_THAT(result.out, Not(HasSubstr("\033")));
+    EXPECT_THAT(result.out, Not(HasSubstr("prefix cache")));
     EXPECT_EQ(server.generates().size(), 33u);
 
     const nlohmann::json report = nlohmann::json::parse(read("result.json"));
@@ -142,6 +143,29 @@ TEST_F(AfdLoad, PrintsARowForEachLevelAndWritesItsReport) {
     const std::string csv = read("requests.csv");
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 31);
     EXPECT_THAT(csv, HasSubstr("\nr=100,9,"));
+}
+
+// Goal: the report tells what was not computed. Method: the second level's prompts are known.
+TEST_F(AfdLoad, TellsWhatCameFromThePrefixCache) {
+    MockAfdd server([](size_t index, const Generate& request) {
+        MockAnswer answer = quick_answer(index, request);
+        answer.num_cached_tokens = index < 5 ? 0 : 2;
+        return answer;
+    });
+    const ProgramResult result =
+        load(server, {"--concurrency", "1,4", "--requests", "5", "--warmup", "0"});
+    EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+    EXPECT_THAT(
+        result.out,
+        HasSubstr("\n67 % of the prompt tokens of c=4 came from the server's prefix cache"));
+    const nlohmann::json report = nlohmann::json::parse(read("result.json"));
+    EXPECT_EQ(report["levels"][0]["num_cached_tokens"], 0);
+    EXPECT_EQ(report["levels"][1]["num_cached_tokens"], 10);
+    EXPECT_EQ(report["levels"][1]["num_prompt_tokens"], 15);
+    const std::string csv = read("requests.csv");
+    EXPECT_THAT(csv, HasSubstr(",num_prompt_tokens,num_cached_tokens,outcome,"));
+    EXPECT_THAT(csv, HasSubstr(",3,0,ok,"));
+    EXPECT_THAT(csv, HasSubstr(",3,2,ok,"));
 }
 
 TEST_F(AfdLoad, JsonGoesToStandardOutputAndIsTheReport) {

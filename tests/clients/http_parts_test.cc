@@ -165,12 +165,14 @@ TEST(CompletionStream, TokenIdsAreCounted) {
         follow({R"({"choices":[{"text":"","token_ids":[1]}]})",
                 R"({"choices":[{"text":"ab","token_ids":[2,3],"finish_reason":null}]})",
                 R"({"choices":[{"text":"c","finish_reason":"length"}]})",
-                R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}})",
+                R"({"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3,)"
+                R"("prompt_tokens_details":{"cached_tokens":4}}})",
                 "[DONE]"});
     EXPECT_EQ(outcomes.failure, "");
     EXPECT_THAT(outcomes.num_tokens, ElementsAre(1, 2, 0, 0, 0));
     EXPECT_EQ(outcomes.finished.num_tokens, 3u);
     EXPECT_EQ(outcomes.finished.num_prompt_tokens, 5u);
+    EXPECT_EQ(outcomes.finished.num_cached_tokens, 4u);
     EXPECT_EQ(outcomes.finished.reason, DoorEvent::Reason::kLength);
     EXPECT_FALSE(outcomes.finished.is_count_guessed);
 }

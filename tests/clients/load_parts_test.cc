@@ -277,6 +277,25 @@ TEST(LoadOptions, TakeAnEmptyValueBehindTheEqualsSign) {
     EXPECT_EQ(options->http.model, "m");
 }
 
+// Goal: nobody takes a prompt from the cache for one that was computed. Oracle: by hand.
+TEST(RunSummary, SaysWhatCameFromThePrefixCache) {
+    std::vector<LevelResult> results(3);
+    for (size_t i = 0; i < 3; ++i) {
+        results[i].level = {static_cast<uint32_t>(i + 1), 0};
+        RequestRecord& request = results[i].requests.emplace_back();
+        request.outcome = Outcome::kOk;
+        request.num_prompt_tokens = 1000;
+    }
+    EXPECT_THAT(run_summary(results), Not(HasSubstr("cache")));
+    results[1].requests[0].num_cached_tokens = 4;
+    results[2].requests[0].num_cached_tokens = 612;
+    EXPECT_THAT(
+        run_summary(results),
+        HasSubstr("\nunder 1 % of the prompt tokens of c=2, 61 % of c=3 came from the server's "
+                  "prefix cache; to measure without it, start the server with --prefix-cache "
+                  "false, or give prompts that it has not seen (--prompts)\n"));
+}
+
 // Goal: a run that ended early does not look complete. Method: of two levels the second broke.
 TEST(RunSummary, SaysWhereAndWhyARunEndedEarly) {
     std::vector<LevelResult> results(2);

@@ -341,6 +341,7 @@ void MockAfdd::schedule_end(uint64_t peer_id,
         case MockAnswer::End::kFinished:
             response.mutable_finished()->set_reason(client::LENGTH);
             response.mutable_finished()->set_num_prompt_tokens(3);
+            response.mutable_finished()->set_num_cached_tokens(answer.num_cached_tokens);
             response.mutable_finished()->set_num_output_tokens(num_tokens +
                                                                answer.num_tokens_invented);
             return at(when, peer_id, request_id, [=, this] { send(peer_id, response); });

@@ -46,6 +46,8 @@ struct MockAnswer {
     bool accept = true;
     // Finished tells this many tokens more than were sent.
     uint32_t num_tokens_invented = 0;
+    // Of the prompt, which has 3 tokens: told with Finished.
+    uint32_t num_cached_tokens = 0;
 };
 
 // `num_chunks` chunks, the first after `first`, the others `gap` apart.

@@ -133,6 +133,23 @@ TEST_F(LevelRunTest, ChunksOfSeveralTokensCountOneGapAndZeros) {
     EXPECT_NEAR(result.itl_spread_us.mean() * 19, result.itl_us.mean() * 19, 16);
 }
 
+// Goal: what the server's prefix cache saves is known. Method: of three requests the last fails.
+TEST_F(LevelRunTest, PromptTokensFromThePrefixCacheAreCounted) {
+    start([](size_t index, const Generate&) {
+        MockAnswer answer = steady_answer(1, milliseconds(0), milliseconds(0));
+        answer.num_cached_tokens = static_cast<uint32_t>(index);
+        if (index == 2) answer.num_tokens_invented = 1;
+        return answer;
+    });
+    const LevelResult result = run(kOneInFlight, 3);
+    ASSERT_EQ(result.requests.size(), 3u);
+    EXPECT_EQ(result.requests[0].num_cached_tokens, 0u);
+    EXPECT_EQ(result.requests[1].num_cached_tokens, 1u);
+    EXPECT_EQ(result.num_with(Outcome::kOk), 2u);
+    EXPECT_EQ(result.num_prompt_tokens(), 6u);
+    EXPECT_EQ(result.num_cached_tokens(), 1u);
+}
+
 TEST_F(LevelRunTest, ServerStallShowsInTheOpenLoopTail) {
     // 100 requests at 100/s; the server does nothing for a second from the 20th on. Every later
     // one that was due meanwhile cannot end before the stall does, and is charged from its due
