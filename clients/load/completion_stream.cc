@@ -104,10 +104,12 @@ std::optional<Failure> CompletionStream::finish(DoorEvent& event) const {
             "events with {} token ids, but a usage of {}", num_counted_, *num_output_tokens_));
     }
     event.kind = DoorEvent::Kind::kFinished;
-    event.num_tokens = num_output_tokens_.value_or(num_counted_);
+    // A usage of 0 behind text is no count.
+    const bool is_told = num_output_tokens_ && (*num_output_tokens_ > 0 || num_counted_ == 0);
+    event.num_tokens = is_told ? *num_output_tokens_ : num_counted_;
     event.num_prompt_tokens = num_prompt_tokens_;
     event.num_cached_tokens = num_cached_tokens_;
-    event.is_count_guessed = !has_token_ids_ && !num_output_tokens_;
+    event.is_count_guessed = !has_token_ids_ && !is_told;
     event.reason = finish_reason_ == "length"  ? DoorEvent::Reason::kLength
                    : finish_reason_ == "abort" ? DoorEvent::Reason::kCancelled
                                                : DoorEvent::Reason::kStop;

@@ -6,7 +6,7 @@
 //
 // Tokens are counted by the best that the server gives: the ids in each event (return_token_ids),
 // else one for each event that holds text, corrected at the end by `usage`. A server that gives
-// neither gets its events counted.
+// neither, or tells none although text came, gets its events counted.
 
 #include <cstdint>
 #include <optional>

@@ -13,7 +13,8 @@
 //     tokens one arrives after the gap since the chunk before, the other k - 1 with it: gaps of 0.
 //     `itl_spread_us` shares the same gap out: k times gap / k (the first chunk's others stay 0).
 //     Both hold num_tokens - 1 values a request. Of a server that tells how many tokens came but
-//     not in which chunk, ITL is the same; `itl_spread_us` shares all gaps out over all tokens.
+//     not in which chunk, ITL is the same; `itl_spread_us` shares all gaps out over all tokens. So
+//     do both if it tells fewer tokens than chunks came.
 // (4) Only requests that succeed enter the latencies and throughputs; a request that fails is
 //     counted as failed, with its reason, never as fast.
 

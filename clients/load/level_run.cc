@@ -199,6 +199,7 @@ void LevelRun::take_tokens(InFlight& request, uint64_t num_tokens, int64_t arriv
 void LevelRun::finish(InFlight& request, const DoorEvent& event) {
     RequestRecord& record = request.record;
     if (record.num_chunks > 0) {
+        request.is_overcounted = event.num_tokens < record.num_tokens;
         if (event.num_tokens > record.num_tokens) {
             request.num_late_tokens = event.num_tokens - record.num_tokens;
         }
@@ -233,6 +234,11 @@ void LevelRun::record_latencies(const InFlight& request) {
     result_.e2e_us.record(record.end_us - record.intended_us);
     if (record.num_tokens == 0) return;  // The model ended its text at once.
     result_.ttft_us.record(record.first_token_us - record.intended_us);
+    if (request.is_overcounted) {
+        record_evenly(request, result_.itl_us);
+        record_evenly(request, result_.itl_spread_us);
+        return;
+    }
     // Tokens of one chunk arrive at once: as a client sees them, the gaps between them are 0. The
     // other histogram shares the chunk's gap out among them.
     result_.itl_us.record(0, request.num_first_tokens - 1 + request.num_late_tokens);
@@ -245,15 +251,21 @@ void LevelRun::record_latencies(const InFlight& request) {
 
 void LevelRun::record_spread(const InFlight& request) {
     if (request.num_late_tokens > 0) {
-        const auto num_gaps = static_cast<int64_t>(request.record.num_tokens) - 1;
-        const int64_t span_us = request.last_chunk_us - request.record.first_token_us;
-        result_.itl_spread_us.record(span_us / num_gaps, static_cast<uint64_t>(num_gaps));
+        record_evenly(request, result_.itl_spread_us);
         return;
     }
     result_.itl_spread_us.record(0, request.num_first_tokens - 1);
     for (const auto& [gap_us, num_tokens] : request.gaps) {
         result_.itl_spread_us.record(gap_us / static_cast<int64_t>(num_tokens), num_tokens);
     }
+}
+
+// For tokens that are told without their chunks.
+void LevelRun::record_evenly(const InFlight& request, Histogram& histogram) {
+    const auto num_gaps = static_cast<int64_t>(request.record.num_tokens) - 1;
+    if (num_gaps == 0) return;
+    const int64_t span_us = request.last_chunk_us - request.record.first_token_us;
+    histogram.record(span_us / num_gaps, static_cast<uint64_t>(num_gaps));
 }
 
 void LevelRun::end_request(uint64_t request_id, Outcome outcome, Failure failure) {

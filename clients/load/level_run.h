@@ -68,6 +68,7 @@ class LevelRun {
         std::vector<std::pair<int64_t, uint64_t>> gaps;  // (gap, tokens) of the later chunks.
         uint64_t num_first_tokens = 0;                   // Of the first chunk.
         uint64_t num_late_tokens = 0;                    // Of unknown chunks, told at the end.
+        bool is_overcounted = false;                     // Fewer than came, told at the end.
     };
 
     int64_t now_us() const;
@@ -85,6 +86,7 @@ class LevelRun {
     void finish(InFlight& request, const DoorEvent& event);
     void record_latencies(const InFlight& request);
     void record_spread(const InFlight& request);
+    void record_evenly(const InFlight& request, Histogram& histogram);
     void end_request(uint64_t request_id, Outcome outcome, Failure failure = {});
     void abandon_all(Outcome outcome, const afd::Error& error);
 

@@ -132,7 +132,7 @@ std::string run_summary(const std::vector<LevelResult>& results) {
     if (num_guessed > 0) {
         text += fmt::format(
             "tokens of {} requests are guessed, one for each chunk: the server tells neither token "
-            "ids nor usage\n",
+            "ids nor usage, or a usage of 0\n",
             num_guessed);
     }
     for (const auto& [kind, group] : errors) {

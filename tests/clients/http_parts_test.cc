@@ -195,6 +195,17 @@ TEST(CompletionStream, TextsOfChatsAreCountedAndCorrectedByUsage) {
         follow({R"({"choices":[{"text":"a","finish_reason":"stop"}]})", "[DONE]"});
     EXPECT_EQ(guessed.finished.num_tokens, 1u);
     EXPECT_TRUE(guessed.finished.is_count_guessed);
+
+    // No count where there is text, and one where there is none.
+    const std::string none = R"({"choices":[],"usage":{"completion_tokens":0}})";
+    const Outcomes untold =
+        follow({R"({"choices":[{"text":"a","finish_reason":"stop"}]})", none, "[DONE]"});
+    EXPECT_EQ(untold.finished.num_tokens, 1u);
+    EXPECT_TRUE(untold.finished.is_count_guessed);
+    const Outcomes empty =
+        follow({R"({"choices":[{"text":"","finish_reason":"stop"}]})", none, "[DONE]"});
+    EXPECT_EQ(empty.finished.num_tokens, 0u);
+    EXPECT_FALSE(empty.finished.is_count_guessed);
 }
 
 TEST(CompletionStream, WhatIsNoWholeAnswerHasAKindOfItsOwn) {

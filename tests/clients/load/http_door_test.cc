@@ -94,6 +94,29 @@ TEST_F(HttpDoorTest, RequestOnAConnectionThatTheServerClosedIsAskedAgain) {
     EXPECT_GE(server_->num_connections(), 100u);
 }
 
+// Goal: a usage that is not what came does not spoil the measurements. Method: three texts, of
+// which usage tells 0, 2 and 1. Oracle: a gap less than tokens, by hand.
+TEST_F(HttpDoorTest, UsageBelowWhatCameIsTakenForWhatItIs) {
+    start([](size_t index) {
+        const std::string text = R"(data: {"choices":[{"text":"a","finish_reason":)";
+        const std::string usage =
+            R"(data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":)" +
+            std::to_string(index == 0 ? 0 : 3 - index) +
+            R"(,"prompt_tokens_details":{"cached_tokens":5}}})";
+        return ScriptedAnswer{kHead + chunk(text + "null}]}\n\n") + chunk(text + "null}]}\n\n") +
+                              chunk(text + "\"stop\"}]}\n\n") + chunk(usage + "\n\n") +
+                              chunk("data: [DONE]\n\n") + "0\r\n\r\n"};
+    });
+    const LevelResult result = run(1, 3, kPatience);
+    EXPECT_EQ(result.num_with(Outcome::kOk), 3u);
+    EXPECT_EQ(result.num_guessed, 1u);
+    EXPECT_EQ(result.num_output_tokens(), 3u + 2 + 1);
+    EXPECT_EQ(result.itl_us.count(), 2u + 1 + 0);
+    EXPECT_EQ(result.itl_spread_us.count(), 2u + 1 + 0);
+    EXPECT_EQ(result.num_prompt_tokens(), 21u);
+    EXPECT_EQ(result.num_cached_tokens(), 15u);
+}
+
 TEST_F(HttpDoorTest, AnswerThatIsCutOffFailsAndTheOthersDoNot) {
     start([](size_t index) {
         return index % 3 == 0 ? ScriptedAnswer{kHead + token("null"), true}

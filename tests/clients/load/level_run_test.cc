@@ -321,6 +321,54 @@ class SilentDoor final : public Door {
     int num_looks_ = 0;
 };
 
+// To each request four tokens, one with each look, and then that they were `num_told`.
+class OvercountingDoor final : public Door {
+  public:
+    explicit OvercountingDoor(uint64_t num_told) : num_told_(num_told) {}
+
+    std::optional<Failure> send(uint64_t request_id,
+                                const Workload&,
+                                const PlannedRequest&) override {
+        event_.request_id = request_id;
+        return std::nullopt;
+    }
+    void give_up(uint64_t) override {}
+    pollfd watched() const override { return {-1, 0, 0}; }
+    bool has_heard() const override { return false; }
+    Result<> receive(std::vector<DoorEvent>& events) override {
+        event_.num_tokens = 1;
+        events.push_back(event_);
+        if (++num_looks_ < 4) return {};
+        event_.kind = DoorEvent::Kind::kFinished;
+        event_.num_tokens = num_told_;
+        events.push_back(event_);
+        return {};
+    }
+
+  private:
+    const uint64_t num_told_;
+    DoorEvent event_;
+    int num_looks_ = 0;
+};
+
+// Goal: a request has a gap less than it has tokens, also where more chunks came than tokens are
+// told. Oracle: three waits of the observer's interval, shared out.
+TEST_F(LevelRunTest, FewerTokensThanChunksShareTheTimeBetweenThem) {
+    for (const uint64_t num_told : {1u, 3u}) {
+        OvercountingDoor door(num_told);
+        LevelExtent extent;
+        extent.num_requests = 1;
+        LevelRun level_run(door, workload_, kOneInFlight, extent, milliseconds(60'000));
+        const LevelResult result = level_run.run(next_request_id_, cancellation_, nullptr);
+        ASSERT_EQ(result.num_with(Outcome::kOk), 1u);
+        EXPECT_EQ(result.num_output_tokens(), num_told);
+        for (const Histogram* histogram : {&result.itl_us, &result.itl_spread_us}) {
+            EXPECT_EQ(histogram->count(), num_told - 1);
+            EXPECT_GE(histogram->min(), num_told == 1 ? 0 : 3 * 100'000 / 2);
+        }
+    }
+}
+
 // Goal: a client that is behind its arrivals, or fills a large closed loop, hears answers and
 // Ctrl-C all the same. Method: far more requests are due than one turn sends.
 TEST_F(LevelRunTest, WhatIsDueDoesNotKeepTheLoopFromLooking) {
