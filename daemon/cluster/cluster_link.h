@@ -10,6 +10,7 @@
 
 #include "daemon/cluster/cluster_channel.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/lived_timer.h"
 #include "proto/status.h"
 
 namespace afd::daemon {
@@ -51,7 +52,7 @@ class ClusterLink {
     const std::string peer_;
     OnRead on_read_;
     FdWatcher watcher_;
-    Timer silence_;
+    LivedTimer silence_;
     NextTurn failed_;
     Error failure_;
     bool is_paused_ = false;

@@ -403,7 +403,9 @@ void WorkerSlot::log_end(int pid, const Ending& ending) const {
 
 void WorkerSlot::forget_process() {
     state_ = State::kDown;
-    for (Timer* timer : {&start_timer_, &settle_timer_, &end_timer_}) timer->stop();
+    start_timer_.stop();
+    settle_timer_.stop();
+    end_timer_.stop();
     wait_.Clear();
     links_.Clear();
     fatal_.reset();

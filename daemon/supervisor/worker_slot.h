@@ -24,6 +24,7 @@
 
 #include "daemon/control/control_channel.h"
 #include "daemon/loop/event_loop.h"
+#include "daemon/loop/lived_timer.h"
 #include "daemon/program/log_limit.h"
 #include "daemon/supervisor/back_off.h"
 #include "daemon/supervisor/hang_detector.h"
@@ -217,8 +218,8 @@ class WorkerSlot {
     std::unique_ptr<WorkerProcess> process_;
     std::unique_ptr<WorkerWire> wire_;  // Null: no worker is connected.
     Timer restart_timer_;
-    Timer start_timer_;   // Kills a worker that does not get ready.
-    Timer settle_timer_;  // Since it is ready.
+    LivedTimer start_timer_;  // Kills a worker that does not get ready.
+    Timer settle_timer_;      // Since it is ready.
     BackOff back_off_;
     SlotHealth health_;
     HangDetector hang_detector_;

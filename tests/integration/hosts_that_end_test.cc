@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "clients/afdctl/certificate.h"
+#include "daemon/cluster/cluster_protocol.h"
 #include "daemon/tcp/tcp_socket.h"
 #include "tests/daemon/cluster/raw_tls_peer.h"
 #include "tests/integration/background_generation.h"
@@ -30,6 +31,7 @@ namespace afd::test {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr uint32_t kTokens = 400;
 // Of a request that must not be over before its end comes.
@@ -199,6 +201,45 @@ TEST_F(HostsThatEnd, AHostThatLeavesInOrderAndComesBackChangesNoBit) {
     host_ = join();
     expect_both(expected);
     leader_->wait_all_workers_ready();
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
+// Goal: where all are stopped together, as in a paused container or a suspended job, nobody has
+// waited (R7). Method: SIGSTOP for longer than a silent host is borne, amid requests. Oracle: the
+// bits of before from the same processes, and no word of silence.
+TEST_F(HostsThatEnd, AllThatWereStoppedTogetherGoOn) {
+    start({"--attention-workers",
+           "2",
+           "--attention-hosts",
+           "local,b",
+           "--ffn-workers",
+           "2",
+           "--ffn-hosts",
+           "local,b",
+           "--stop-timeout-ms",
+           "0"});
+    const client::Generation expected = undisturbed();
+    const auto workers = [this] {
+        std::vector<pid_t> pids = host_->worker_pids();
+        for (const char* role : {"ffn", "attention"}) {
+            for (const pid_t pid : leader_->worker_pids(role)) pids.push_back(pid);
+        }
+        return pids;
+    };
+    const std::vector<pid_t> before = workers();
+    EXPECT_EQ(before.size(), 6U) << "two of the host, and four of the leader";
+    begin_and_halt();
+    leader_->signal(SIGSTOP);
+    host_->signal(SIGSTOP);
+    for (const pid_t pid : before) send_signal(pid, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(daemon::kSilentMs + 1000));
+    for (const pid_t pid : before) send_signal(pid, SIGCONT);
+    host_->signal(SIGCONT);
+    leader_->signal(SIGCONT);
+    go_on();
+    expect_both(expected);
+    EXPECT_EQ(workers(), before);
+    EXPECT_THAT(leader_->log() + host_->log(), Not(HasSubstr("nothing was heard")));
     EXPECT_EQ(leader_->stop(), 0);
 }
 

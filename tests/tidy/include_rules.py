@@ -67,7 +67,7 @@ ALLOWED_INCLUDES = {
     "model/grammar/schema": "proto model/json model/unicode",
     "model/sampling": "proto ops",
     "daemon/program": "proto",
-    "daemon/loop": "proto daemon/program",
+    "daemon/loop": "proto schedule/wait daemon/program",
     "daemon/metrics": "proto schedule",
     "daemon/exposition": "proto daemon/loop daemon/metrics",
     "daemon/config": "proto schedule ops model",

@@ -2,7 +2,10 @@
 //
 // Workers that hang or are stopped, while they start and when they serve.
 
+#include <chrono>
 #include <csignal>
+#include <fstream>
+#include <thread>
 
 #include "tests/daemon/supervisor/supervisor_fixture.h"
 
@@ -47,6 +50,21 @@ TEST_F(SupervisorTest, WorkerWithMuchToLoadHasMoreTimeToGetReady) {
     load_ms_ = 600'000;
     start();
     EXPECT_FALSE(run_for(loop_, 500, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    std::ofstream(file).put('x');
+    ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
+    EXPECT_EQ(worker("ffn", 0).num_restarts(), 0U);
+}
+
+// Goal: a start that was stopped with afdd has not lasted too long. Method: the loop does not turn
+// for longer than the time-out, as in a job that is suspended. Oracle: the first processes get
+// ready.
+TEST_F(SupervisorTest, WorkerThatStartsIsNotLateBecauseAfddWasStopped) {
+    const std::string file = directory_.path("go_on");
+    const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
+    config_.start_timeout_ms = 3000;
+    start();
+    EXPECT_FALSE(run_for(loop_, 300, [&] { return worker("ffn", 0).num_restarts() > 0; }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(4000));
     std::ofstream(file).put('x');
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     EXPECT_EQ(worker("ffn", 0).num_restarts(), 0U);
