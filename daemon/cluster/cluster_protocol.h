@@ -9,7 +9,7 @@
 namespace afd::daemon {
 
 // Join.version; raise it with every incompatible change of cluster.proto or control.proto.
-inline constexpr uint32_t kClusterVersion = 4;
+inline constexpr uint32_t kClusterVersion = 5;
 
 // Each end says something at this interval,
 inline constexpr uint64_t kBeatMs = 500;

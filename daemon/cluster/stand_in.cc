@@ -214,6 +214,11 @@ Result<> StandIn::store(const cluster::Sight& sight) {
     }
     std::memcpy(&image, sight.heartbeat().data(), sizeof(image));
     schedule::store_image(image, *schedule::ControlView(control_.data()).heartbeat_words());
+    if (sight.stop() == stop_) return {};
+    stop_ = sight.stop();
+    control::WorkerMessage message;
+    message.mutable_stopped()->set_stop(stop_);
+    afdd_.queue(message);
     return {};
 }
 

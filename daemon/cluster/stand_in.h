@@ -72,8 +72,9 @@ class StandIn {
     FlushRetry flush_retry_;
     std::unique_ptr<ClusterLink> host_;
     Timer beat_timer_;
-    bool has_asked_ = false;  // The host; until then nothing of afdd is taken.
-    bool is_to_end_ = false;  // afdd has asked for it.
+    control::Stop stop_ = control::STOP_NONE;  // Of the worker, as afdd was told.
+    bool has_asked_ = false;                   // The host; until then nothing of afdd is taken.
+    bool is_to_end_ = false;                   // afdd has asked for it.
     bool has_said_why_ = false;
     bool has_crashed_ = false;  // The worker.
     bool is_over_ = false;

@@ -20,6 +20,8 @@ namespace {
 
 constexpr uint64_t kSightMs = 20;
 constexpr uint64_t kCountsMs = 250;
+// A look at whether the process is stopped costs system calls.
+constexpr uint64_t kStopMs = 250;
 
 bool is_same(const schedule::HeartbeatView& one, const schedule::HeartbeatView& other) {
     return one.progress == other.progress && one.pid == other.pid && one.state == other.state &&
@@ -83,6 +85,7 @@ Result<> Seat::start() {
     seen_ = {};
     said_ms_ = 0;
     counted_ms_ = 0;
+    stop_ = control::STOP_NONE;
     look_timer_.start(kSightMs, kSightMs);
     log::info("{} started with pid {}", name_, process_->pid());
     return {};
@@ -227,8 +230,14 @@ void Seat::look() {
     if (link_ == nullptr || has_next_ || link_->channel().queued_bytes() > kRelayedBytesMax) return;
     const uint64_t now_ms = loop_.now_ms();
     const auto view = schedule::read_heartbeat(segments_->control().heartbeat_words());
-    if (is_same(view, seen_) && now_ms - said_ms_ < kBeatMs) return;
+    control::Stop stop = stop_;
+    if (now_ms - stop_seen_ms_ >= kStopMs) {
+        stop = stop_of_process(process_->pid());
+        stop_seen_ms_ = now_ms;
+    }
+    if (is_same(view, seen_) && stop == stop_ && now_ms - said_ms_ < kBeatMs) return;
     seen_ = view;
+    stop_ = stop;
     said_ms_ = now_ms;
     const bool has_counts = now_ms - counted_ms_ >= kCountsMs;
     if (has_counts) counted_ms_ = now_ms;
@@ -239,6 +248,7 @@ cluster::WorkerHostMessage Seat::sight(const schedule::HeartbeatView& view, bool
     cluster::WorkerHostMessage message;
     const schedule::HeartbeatImage image = schedule::image_of(view);
     message.mutable_sight()->set_heartbeat(&image, sizeof(image));
+    message.mutable_sight()->set_stop(stop_);
     if (has_counts) message.mutable_sight()->set_counts(metrics_image(segments_->metrics()));
     return message;
 }

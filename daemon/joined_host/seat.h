@@ -112,6 +112,8 @@ class Seat {
     bool is_ending_ = false;  // The process was told to.
     Timer look_timer_;
     schedule::HeartbeatView seen_;
+    control::Stop stop_ = control::STOP_NONE;  // As the leader was told.
+    uint64_t stop_seen_ms_ = 0;
     uint64_t said_ms_ = 0;
     uint64_t counted_ms_ = 0;
 };

@@ -124,13 +124,15 @@ bool has_crashed(const ProcessEnd& end) {
     }
 }
 
-bool is_process_stopped(int pid) {
-    const char state = process_state(pid);
-    return state == 'T' || state == 't';
-}
-
-bool is_process_stopped_by_signal(int pid) {
-    return process_state(pid) == 'T';
+control::Stop stop_of_process(int pid) {
+    switch (process_state(pid)) {
+        case 'T':
+            return control::STOP_SIGNAL;
+        case 't':
+            return control::STOP_DEBUGGER;
+        default:
+            return control::STOP_NONE;
+    }
 }
 
 }  // namespace afd::daemon

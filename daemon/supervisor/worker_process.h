@@ -12,6 +12,7 @@
 #include "daemon/loop/event_loop.h"
 #include "daemon/loop/process_end.h"
 #include "daemon/loop/unique_fd.h"
+#include "proto/control.pb.h"
 #include "proto/status.h"
 #include "schedule/shared_memory/oom_watch.h"
 
@@ -66,9 +67,8 @@ class WorkerProcess {
 // exit that says so. REQUIRES: nobody had asked it to end.
 bool has_crashed(const ProcessEnd& end);
 
-// Whether the process is stopped by a signal or a debugger (state T or t in /proc/PID/stat).
-bool is_process_stopped(int pid);
-// Only by a signal (T): whoever stops it under a debugger looks at it.
-bool is_process_stopped_by_signal(int pid);
+// What stops the process: a signal or a debugger (state T or t in /proc/PID/stat). Whoever stops it
+// under a debugger looks at it.
+control::Stop stop_of_process(int pid);
 
 }  // namespace afd::daemon

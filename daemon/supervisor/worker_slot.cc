@@ -215,6 +215,10 @@ void WorkerSlot::take_message(const control::WorkerMessage& message) {
         case control::WorkerMessage::kLinks:
             on_links(message.links());
             return;
+        case control::WorkerMessage::kStopped:
+            // Of a process here the kernel says it.
+            if (!settings_.host.empty()) remote_stop_ = message.stopped().stop();
+            return;
         case control::WorkerMessage::kFatal:
             fatal_ = message.fatal();
             shorten(*fatal_->mutable_message());
@@ -273,7 +277,7 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
     if (process_ != nullptr) check_stop(is_needed || state_ == State::kStarting);
     if (state_ != State::kReady) return;
     if (!hang_detector_.observe(view, is_needed, loop_.now_ms())) return;
-    const bool is_stopped = is_process_stopped(process_->pid());
+    const bool is_stopped = stop() != control::STOP_NONE;
     const std::string why = fmt::format("no progress for {} ms (hang_timeout_ms = {}, state {}{})",
                                         hang_detector_.silent_ms(),
                                         settings_.hang_timeout_ms,
@@ -285,12 +289,16 @@ void WorkerSlot::check_heartbeat(const schedule::HeartbeatView& view, bool is_ne
 
 void WorkerSlot::check_stop(bool is_needed) {
     // The look costs system calls: only where it matters.
-    const bool holds_up =
-        is_needed && stop_detector_.is_on() && is_process_stopped_by_signal(process_->pid());
+    const bool holds_up = is_needed && stop_detector_.is_on() && stop() == control::STOP_SIGNAL;
     if (!stop_detector_.observe(holds_up, loop_.now_ms())) return;
     kill(fmt::format("a signal stopped it, and somebody has waited for it for stop_timeout_ms = {}",
                      settings_.stop_timeout_ms));
     stop_detector_.observe(false, loop_.now_ms());
+}
+
+control::Stop WorkerSlot::stop() const {
+    const control::Stop own = stop_of_process(process_->pid());
+    return own == control::STOP_NONE ? remote_stop_ : own;
 }
 
 void WorkerSlot::set_run_flag(bool runs) {
@@ -408,6 +416,7 @@ void WorkerSlot::forget_process() {
     end_timer_.stop();
     wait_.Clear();
     links_.Clear();
+    remote_stop_ = control::STOP_NONE;
     fatal_.reset();
     kill_reason_.clear();
     is_killed_for_fault_ = false;
@@ -491,9 +500,9 @@ void WorkerSlot::fill_status(client::Worker& status) const {
     }
     status.set_pid(static_cast<uint32_t>(process_->pid()));
     status.set_uptime_ms(loop_.now_ms() - started_ms_);
-    status.set_state(std::string(is_process_stopped(process_->pid()) ? kWorkerStopped
-                                 : state_ == State::kReady           ? kWorkerReady
-                                                                     : kWorkerStarting));
+    status.set_state(std::string(stop() != control::STOP_NONE ? kWorkerStopped
+                                 : state_ == State::kReady    ? kWorkerReady
+                                                              : kWorkerStarting));
     for (const control::Link& link : links_.links()) {
         client::Link& shown = *status.add_links();
         shown.set_is_open(link.is_open());

@@ -179,6 +179,8 @@ class WorkerSlot {
     void on_links(const control::Links& links);
     void on_wait(const control::WaitReport& report);
     void check_stop(bool is_needed);
+    // What holds the worker up. REQUIRES: there is a process.
+    control::Stop stop() const;
     bool is_hindered();
     void spawn_process();
     void on_started();
@@ -232,11 +234,12 @@ class WorkerSlot {
     bool halted_ = false;
     uint32_t num_processes_ = 0;
     uint64_t started_ms_ = 0;
-    uint64_t restart_due_ms_ = 0;          // While restart_timer_ runs.
-    std::optional<control::Fatal> fatal_;  // What the present process said at its end.
-    std::string kill_reason_;              // Why the slot ends the present process.
-    bool is_killed_for_fault_ = false;     // And that is for what it did.
-    control::Links links_;                 // As the present process measured them last.
+    uint64_t restart_due_ms_ = 0;                     // While restart_timer_ runs.
+    std::optional<control::Fatal> fatal_;             // What the present process said at its end.
+    std::string kill_reason_;                         // Why the slot ends the present process.
+    bool is_killed_for_fault_ = false;                // And that is for what it did.
+    control::Links links_;                            // As the present process measured them last.
+    control::Stop remote_stop_ = control::STOP_NONE;  // Of a worker on another host.
     control::WaitReport wait_;
     LogLimit wait_lines_;
 };

@@ -177,6 +177,34 @@ TEST_F(JoinedHosts, KilledWorkersAndStandInsAreReplacedAndTheBitsAreTheSame) {
     EXPECT_EQ(leader_->stop(), 0);
 }
 
+// Goal: a worker that a signal stops on its host is shown and replaced as one of the leader's own.
+// Method: SIGSTOP while nobody needs it, and amid a request, which nothing else would end. Oracle:
+// the status, the bits of before, and the log, which blames no network.
+TEST_F(JoinedHosts, AWorkerThatIsStoppedOnItsHostIsReplacedAndTheBitsAreTheSame) {
+    start({"--ffn-hosts", "b", "--stop-timeout-ms", "1000", "--hang-timeout-ms", "0"}, {"b"});
+    const auto expected = leader_->connect().generate(long_request(kTokens));
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    const pid_t stopped = hosts_[0]->worker_pids().at(0);
+    const auto wait_until_it_is = [&](const std::string& state) {
+        leader_->wait_for("the worker of b is " + state, [&](const client::Status& status) {
+            return status.workers(1).state() == state;
+        });
+    };
+    send_signal(stopped, SIGSTOP);
+    wait_until_it_is("stopped");
+    send_signal(stopped, SIGCONT);
+    wait_until_it_is("ready");
+    BackgroundGeneration running(*leader_, long_request(kTokens));
+    running.stop_amid(20, stopped);
+    leader_->wait_for_log(
+        "a signal stopped it, and somebody has waited for it for stop_timeout_ms");
+    expect_same_generation(expected.value(), running.finish());
+    leader_->wait_all_workers_ready();
+    EXPECT_NE(hosts_[0]->worker_pids().at(0), stopped);
+    EXPECT_THAT(leader_->log(), Not(HasSubstr("firewall")));
+    EXPECT_EQ(leader_->stop(), 0);
+}
+
 TEST_F(JoinedHosts, AHostThatIsKilledIsWaitedForAndTheBitsAreTheSame) {
     start({"--ffn-workers", "2", "--ffn-hosts", "local,b"}, {"b"});
     const auto lose_host = [&] {
