@@ -113,6 +113,7 @@ Result<> Seat::admit(ControlChannel& channel) {
     // What waits is for its successor.
     if (has_next_) return failed_precondition("{}: it is asked for anew", with(name_));
     channel_ = std::make_unique<ControlChannel>(std::move(channel));
+    is_cut_off_ = false;
     watcher_ = std::make_unique<FdWatcher>(
         loop_, channel_->fd(), [this](int events) { on_worker(events); });
     schedule::WorkerSegments::Handles handles = settings_.shared_segments(welcome_);
@@ -186,6 +187,7 @@ void Seat::on_worker(int events) {
         balance();
         return;
     }
+    is_cut_off_ = true;
     watcher_->watch(0);
     const Result<>& bad = taken.ok() ? read : taken;
     const bool is_broken = !taken.ok() || read.error().code == Code::kDataLoss;
@@ -212,6 +214,7 @@ Result<> Seat::take_from_worker() {
 }
 
 void Seat::flush_worker() {
+    if (is_cut_off_) return;
     // Its end shows when it is read.
     const bool is_gone = !channel_->flush().ok();
     watcher_->watch(UV_READABLE | (is_gone ? 0 : flush_retry_.after(*channel_)));
@@ -221,6 +224,7 @@ void Seat::flush_worker() {
 void Seat::balance() {
     if (link_ == nullptr || channel_ == nullptr) return;
     channel_->queued_bytes() > kRelayedBytesMax ? link_->pause() : link_->go_on();
+    if (is_cut_off_) return;
     const bool link_is_slow = link_->channel().queued_bytes() > kRelayedBytesMax;
     watcher_->watch((link_is_slow ? 0 : UV_READABLE) | flush_retry_.after(*channel_));
 }

@@ -110,6 +110,8 @@ class Seat {
     std::vector<control::SupervisorMessage> waiting_;  // Until the process is here.
     bool has_next_ = false;   // Someone asks, and the process of before is not gone.
     bool is_ending_ = false;  // The process was told to.
+    // Nothing more is read from the process, or sent to it: its connection is over.
+    bool is_cut_off_ = false;
     Timer look_timer_;
     schedule::HeartbeatView seen_;
     control::Stop stop_ = control::STOP_NONE;  // As the leader was told.
