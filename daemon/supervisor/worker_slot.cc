@@ -258,7 +258,9 @@ std::string WorkerSlot::wait_text() const {
 std::string WorkerSlot::absence() const {
     if (state_ == State::kReady) return "";
     if (state_ == State::kStarting) {
-        return fmt::format("the peer is starting (pid {})", pid());
+        // On another host it has another pid than its stand-in here.
+        return settings_.host.empty() ? fmt::format("the peer is starting (pid {})", pid())
+                                      : "the peer is starting on host " + settings_.host;
     }
     if (halted_) return "the peer is halted";
     if (restart_timer_.is_active()) {
