@@ -22,6 +22,9 @@ using schedule::Order;
 // Rows that one call of the experts takes at most: bounds its scratch.
 constexpr size_t kRowsPerCall = 2048;
 
+// The control thread empties a full ring of events within a turn of its loop.
+constexpr uint64_t kNoRoomUs = 500;
+
 }  // namespace
 
 TwoPhaseExperts::TwoPhaseExperts(const Parts& parts)
@@ -136,24 +139,25 @@ bool TwoPhaseExperts::open(uint32_t session, int32_t number) {
     round.sizes = schedule::two_phase_sizes(round.offer, row_bytes_);
     round.requested_us = parts_.now_us();
     round.num_requests = 0;
-    // No room for the question: the round stays idle and is asked for again at its next turn.
-    if (!request(session)) return false;
     round.state = State::kRequested;
+    request(session);
     return true;
 }
 
-// Asks afdd for the round's segments, and notes when to look for the answer. False: no room.
-bool TwoPhaseExperts::request(uint32_t session) {
+// Asks afdd for the round's segments, and notes when to look for the answer, or, as long as there
+// was no room for the question, when to ask it.
+void TwoPhaseExperts::request(uint32_t session) {
     Round& round = rounds_[session];
-    round.due_us = std::min(parts_.now_us() + parts_.ask_again_us,
-                            round.requested_us + parts_.answer_timeout_us);
     WorkerEvent event{.kind = WorkerEvent::Kind::kSegmentRequest};
     event.segment = {session, round.number, round.sizes.receive_bytes, round.sizes.return_bytes};
-    if (!parts_.port->push(std::move(event))) return false;
-    parts_.port->flush();
-    AFD_CRASH_POINT("offer.memory_asked");
-    ++round.num_requests;
-    return true;
+    if (parts_.port->push(std::move(event))) {
+        parts_.port->flush();
+        AFD_CRASH_POINT("offer.memory_asked");
+        ++round.num_requests;
+    }
+    const uint64_t pause_us = round.num_requests == 0 ? kNoRoomUs : parts_.ask_again_us;
+    round.due_us =
+        std::min(parts_.now_us() + pause_us, round.requested_us + parts_.answer_timeout_us);
 }
 
 // No answer came in time. Asked twice does no harm: afdd answers with the same segments.
@@ -171,8 +175,9 @@ void TwoPhaseExperts::request_again(uint32_t session) {
         refuse(session, deadline_exceeded("{}; the batch goes through the windows", with(text)));
         return;
     }
-    log::info("two-phase round {} of session {}: {}", round.number, session, text);
-    // No room: the next time is as far away.
+    if (round.num_requests > 0) {
+        log::info("two-phase round {} of session {}: {}", round.number, session, text);
+    }
     request(session);
 }
 

@@ -95,7 +95,7 @@ class TwoPhaseExperts {
 
     bool step(uint32_t session);
     bool open(uint32_t session, int32_t number);
-    bool request(uint32_t session);
+    void request(uint32_t session);
     void request_again(uint32_t session);
     Result<> grant(uint32_t session);
     void refuse(uint32_t session, const Error& error);

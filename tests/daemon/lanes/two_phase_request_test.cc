@@ -128,6 +128,26 @@ TEST_F(TwoPhaseRequest, WithoutAnAnswerIsMadeAgain) {
     run_round(std::move(ticket), call);
 }
 
+// Goal: a rank that finds no room for its request sleeps until it tries again, whereas work that it
+// cannot do would keep it awake. Oracle: nothing to do until a moment that it names, again and
+// again; then the one request, and the bits of its round.
+TEST_F(TwoPhaseRequest, WithoutRoomForItIsMadeLater) {
+    const Call call(seed_of_many_rows(), kTwoPhaseTokensMax);
+    while (port_.push({.kind = WorkerEvent::Kind::kWait})) {
+    }
+    ops::MoeTicket ticket = session_.start(call);
+    for (int i = 0; i < 2; ++i) {
+        run_rank();
+        ASSERT_GT(part_.due_us(), now_us_);
+        ASSERT_LE(part_.due_us(), now_us_ + kAskAgainUs);
+        now_us_ = part_.due_us();
+    }
+    events();
+    run_rank();
+    answer(request());
+    run_round(std::move(ticket), call);
+}
+
 // Goal: a rank that hears nothing gives up and says for what it waited; the session goes through
 // the windows, and the next round is one like any other. Oracle: the session's error, the line of
 // the rank's log, and the bits of the next round.
