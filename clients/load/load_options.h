@@ -39,8 +39,8 @@ struct LoadOptions {
 // Parses the command line and reads the prompts. Returns: the options; or nothing, and `exit_code`
 // is what the program ends with: kExitOk behind the help or the version, kExitUsage behind an error
 // of one line. Errors are a word or a number that is none, numbers out of their ranges, flags that
-// go only with --url or not with it, a rate whose duration has too many requests, prompts that
-// cannot be read.
+// go only with --url or not with it, a rate whose duration has too many requests or less than one,
+// prompts that cannot be read.
 std::optional<LoadOptions> parse_load_options(int argc, char** argv, int& exit_code);
 
 // "500ms", "5s", "2m", "1h"; a plain number is seconds. From 1 ms to 24 h.
