@@ -138,7 +138,7 @@ std::vector<std::string> last_picture(const std::string& output) {
 // Goal: the picture fits the window, also after the window has changed, and the terminal is as it
 // was when the program has ended. Oracle: the control sequences; the size.
 TEST(AfdctlTop, DrawsIntoTheWindowFollowsItsSizeAndLeavesNoTrace) {
-    MockAfdd server([](size_t, const Generate&) { return testing::MockAnswer(); });
+    MockAfdd server([](size_t, const Generate&) { return test::MockAnswer(); });
     server.set_status(busy_status());
     TopTerminal top(server, 80, 24);
     ASSERT_TRUE(top.wait_for(kEnter)) << top.output();
@@ -166,7 +166,7 @@ TEST(AfdctlTop, DrawsIntoTheWindowFollowsItsSizeAndLeavesNoTrace) {
 // Goal: the shell that Ctrl-Z goes back to has its terminal, and `fg` the picture. Method: nobody
 // could continue the leader of a session, so the kernel does not stop it, and it goes on at once.
 TEST(AfdctlTop, GivesTheTerminalBackWhileItIsStopped) {
-    MockAfdd server([](size_t, const Generate&) { return testing::MockAnswer(); });
+    MockAfdd server([](size_t, const Generate&) { return test::MockAnswer(); });
     server.set_status(busy_status());
     TopTerminal top(server, 80, 24);
     ASSERT_TRUE(top.wait_for("\033[J")) << top.output();
@@ -184,7 +184,7 @@ TEST(AfdctlTop, GivesTheTerminalBackWhileItIsStopped) {
 // Goal: whatever ends it, the terminal is as before.
 TEST(AfdctlTop, RestoresTheTerminalHoweverItEnds) {
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-        MockAfdd server([](size_t, const Generate&) { return testing::MockAnswer(); });
+        MockAfdd server([](size_t, const Generate&) { return test::MockAnswer(); });
         server.set_status(busy_status());
         TopTerminal top(server, 80, 24);
         ASSERT_TRUE(top.wait_for("\033[J")) << top.output();
@@ -197,7 +197,7 @@ TEST(AfdctlTop, RestoresTheTerminalHoweverItEnds) {
 // Goal: an afdd that goes away ends the picture with a message that stays on the terminal.
 TEST(AfdctlTop, SaysThatAfddIsGone) {
     auto server =
-        std::make_unique<MockAfdd>([](size_t, const Generate&) { return testing::MockAnswer(); });
+        std::make_unique<MockAfdd>([](size_t, const Generate&) { return test::MockAnswer(); });
     server->set_status(busy_status());
     TopTerminal top(*server, 80, 24);
     ASSERT_TRUE(top.wait_for("\033[J")) << top.output();

@@ -253,8 +253,9 @@ TEST_F(ChatCallTest, CallsThatAreNotJsonAreReadAndNotForced) {
 }
 
 TEST_F(ChatCallTest, KimiCanBeMadeToCall) {
-    model_.chat = std::make_shared<model::KimiTemplate>(
-        "You are Kimi.", false, model::KimiTemplate::Tools::kCompact);
+    model_.chat = std::make_shared<model::KimiTemplate>("You are Kimi.",
+                                                        model::KimiTemplate::Thinking::kNone,
+                                                        model::KimiTemplate::Tools::kCompact);
     const GenerationCall call = read(kOneTool + kForced);
     const ToolCallFormat& format = call.prompts.at(0).sampling().response_format().tool_call();
     std::string text;
