@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -127,6 +128,20 @@ class KubernetesTest(unittest.TestCase):
         certificates = " ".join(f"--host {pod}" for pod in pods)
         self.assertIn(f"afdctl cluster init certificates {certificates}",
                       MANIFEST.read_text(encoding="utf-8"))
+
+    def test_all_pods_may_be_told_to_end_at_once(self) -> None:
+        """Hosts stay while the leader drains, and none is killed before it is over: a host gives
+        the leader 3 s more than its own drain takes, and its workers 3 s after that."""
+        self.assertEqual(variables_of(container_of("afd-host"))["AFD_LEAVE_WITH_LEADER"], "true")
+        for name in ("afd-leader", "afd-host"):
+            with certificates() as directory:
+                done = check_config({**variables_of(container_of(name)),
+                                     "AFD_CLUSTER_DIR": directory})
+            drain = re.search(r"^drain_timeout_ms = (\d+)", done.stdout, re.MULTILINE)
+            self.assertIsNotNone(drain, done.stdout)
+            template = next(one for one in objects() if one["metadata"]["name"] == name)
+            grace = template["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+            self.assertGreater(grace * 1000, int(drain[1]) + 2 * 3000)
 
 
 if __name__ == "__main__":
