@@ -51,6 +51,16 @@ double seconds(uint64_t from_us, uint64_t to_us) {
     return to_us > from_us ? static_cast<double>(to_us - from_us) / 1e6 : 0.0;
 }
 
+// Of every code: increase() of Prometheus misses the first count of a series that begins with it.
+std::map<Code, uint64_t> no_errors() {
+    std::map<Code, uint64_t> counts;
+    constexpr int kLast = static_cast<int>(Code::kUnimplemented);
+    for (int code = static_cast<int>(Code::kOk) + 1; code <= kLast; ++code) {
+        counts[static_cast<Code>(code)] = 0;
+    }
+    return counts;
+}
+
 }  // namespace
 
 RequestMetrics::RequestMetrics(uint32_t context_length)
@@ -66,7 +76,9 @@ RequestMetrics::RequestMetrics(uint32_t context_length)
       output_tokens(length_buckets(context_length)),
       max_tokens(length_buckets(context_length)),
       // So that a reader finds every end, also one that did not happen yet.
-      ends{{client::STOP, 0}, {client::LENGTH, 0}, {client::CANCELLED, 0}} {}
+      ends{{client::STOP, 0}, {client::LENGTH, 0}, {client::CANCELLED, 0}},
+      failed(no_errors()),
+      refused(no_errors()) {}
 
 void RequestMetrics::on_started(const RequestMoments& moments,
                                 uint32_t num_prompt_tokens_new,

@@ -116,6 +116,21 @@ TEST_F(ExpositionTest, HasLevelsTimesAndWorkers) {
     EXPECT_THAT(all, HasSubstr(line("afd_handoff_seconds_count", R"(,direction="a2f")", "1")));
 }
 
+// Goal: increase() sees the first error, too, which needs a sample before it. Oracle: all codes
+// that have a name; one of each family happened.
+TEST_F(ExpositionTest, HasEveryCodeOfAnErrorBeforeItHappens) {
+    const std::string all = text();
+    for (int i = 1; code_name(static_cast<Code>(i)) != "unknown"; ++i) {
+        const auto code = static_cast<Code>(i);
+        const auto sample = [&](const std::string& family, Code happened) {
+            return "\n" + family + R"({model_name="a \"model\"",engine="blue",code=")" +
+                   std::string(code_name(code)) + "\"} " + (code == happened ? "1" : "0") + "\n";
+        };
+        EXPECT_THAT(all, HasSubstr(sample("afd_request_failures_total", Code::kDeadlineExceeded)));
+        EXPECT_THAT(all, HasSubstr(sample("afd_requests_refused_total", Code::kResourceExhausted)));
+    }
+}
+
 // A counter must not fall, and its parts are read at different times: none follows from another.
 TEST_F(ExpositionTest, WaitsOfOneKindDoNotDependOnThoseOfTheOther) {
     const auto with_sleeps = [&](uint64_t num_sleeps) {
