@@ -44,6 +44,15 @@ bool has_two_phases_only(const Config& config) {
 bool has_no_two_phases(const Config& config) {
     return !config.two_phase();
 }
+bool has_ffn_scheduler(const Config& config) {
+    return !config.ffn_scheduler.empty();
+}
+bool waits_for_nobody(const Config& config) {
+    return !has_ffn_scheduler(config) && config.ffn_policy == schedule::FfnPolicy::kAny;
+}
+bool has_no_groups(const Config& config) {
+    return config.ffn_policy != schedule::FfnPolicy::kGroups;
+}
 
 constexpr std::string_view kWithoutHosts = "without attention_hosts or ffn_hosts";
 constexpr std::string_view kWithoutUcx = "without transport = ucx";
@@ -51,6 +60,7 @@ constexpr std::string_view kWhenColocated = "with topology = colocated";
 constexpr std::string_view kWithWindows = "with dispatch = window";
 constexpr std::string_view kUcxUnasked =
     "over ucx without dispatch = two_phase or two_phase_threshold";
+constexpr std::string_view kBesideScheduler = "beside ffn_scheduler";
 
 // The first one that holds says why. The file of a leader may be that of all its hosts, and have
 // what is for those that join.
@@ -69,6 +79,18 @@ constexpr auto kRules = std::to_array<Rule>({
     {"two_phase_", has_windows_only, kWithWindows},
     {"two_phase_threshold", has_two_phases_only, "with dispatch = two_phase"},
     {"two_phase_", has_no_two_phases, kUcxUnasked},
+    {"shared_experts", is_colocated, kWhenColocated},
+    {"dispatch_mode", is_colocated, kWhenColocated},
+    {"row_checksums", is_colocated, kWhenColocated},
+    {"expert_placement", is_colocated, kWhenColocated},
+    {"replica_choice", is_colocated, kWhenColocated},
+    {"gather_us", is_colocated, kWhenColocated},
+    // A library of one's own gets it.
+    {"gather_us", waits_for_nobody, "with ffn_policy = any"},
+    {"ffn_", is_colocated, kWhenColocated},
+    {"ffn_policy", has_ffn_scheduler, kBesideScheduler},
+    {"ffn_sync_group_size", has_ffn_scheduler, kBesideScheduler},
+    {"ffn_sync_group_size", has_no_groups, "without ffn_policy = groups"},
 });
 
 // Whether somebody asked for another value than there would be without. A file that --check-config

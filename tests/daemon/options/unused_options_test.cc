@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "daemon/options/config_options.h"
 #include "tests/temporary_directory.h"
 
@@ -91,6 +93,55 @@ TEST(UnusedOptions, OfLongPromptsAreNamedWithWhyNoneGoesInTwoPhases) {
                     "= two_phase"));
     EXPECT_THAT(unused_with({{"dispatch", "two_phase"}, {"topology", "colocated"}}),
                 ElementsAre("dispatch (from --dispatch) has no effect with topology = colocated"));
+}
+
+// Another value than the default.
+std::string other_value(const ConfigOption& option) {
+    if (!option.choices.empty()) {
+        return option.choices[option.choices.front() == option.default_text ? 1 : 0];
+    }
+    if (option.name == std::string("ffn_scheduler")) return "/lib.so";
+    if (option.name == std::string("expert_placement")) return "replicas:2";
+    if (option.name == std::string("replica_choice")) return "host";
+    if (option.name == std::string("ffn_hosts")) return "b";
+    return option.default_text == std::string("false") ? "true" : "7";
+}
+
+// Goal: no option of what a colocated worker lacks is forgotten, also a new one. Oracle: the names
+// of the options, but for those that a colocated worker obeys or that are refused there.
+TEST(UnusedOptions, AreThoseOfFfnWorkersWhereThereAreNone) {
+    const std::set<std::string> heeded = {"router", "dispatch_dtype"};
+    size_t num_named = 0;
+    for (const OptionTopic& topic : config_topics()) {
+        for (const ConfigOption& option : topic.options) {
+            const std::string name = option.name;
+            const bool is_about_ffn =
+                topic.title == std::string("Experts") || name.starts_with("ffn_");
+            if (!is_about_ffn || heeded.contains(name)) continue;
+            const Options given = {{name, other_value(option)}, {"topology", "colocated"}};
+            EXPECT_THAT(unused_with(given),
+                        ElementsAre(name + " (from " + flag_name(name) +
+                                    ") has no effect with topology = colocated"));
+            ++num_named;
+        }
+    }
+    EXPECT_GE(num_named, 12u);
+}
+
+TEST(UnusedOptions, OfWaitsDependOnWhoDecides) {
+    EXPECT_THAT(unused_with({{"gather_us", "7"}}), IsEmpty());
+    EXPECT_THAT(unused_with({{"gather_us", "7"}, {"ffn_policy", "any"}}),
+                ElementsAre("gather_us (from --gather-us) has no effect with ffn_policy = any"));
+    EXPECT_THAT(unused_with({{"ffn_sync_group_size", "2"}}),
+                ElementsAre("ffn_sync_group_size (from --ffn-sync-group-size) has no effect "
+                            "without ffn_policy = groups"));
+    Options groups = {{"ffn_sync_group_size", "2"}, {"ffn_policy", "groups"}, {"gather_us", "7"}};
+    EXPECT_THAT(unused_with(groups), IsEmpty());
+    groups["ffn_scheduler"] = "/lib.so";
+    EXPECT_THAT(unused_with(groups),
+                ElementsAre("ffn_policy (from --ffn-policy) has no effect beside ffn_scheduler",
+                            "ffn_sync_group_size (from --ffn-sync-group-size) has no effect beside "
+                            "ffn_scheduler"));
 }
 
 TEST(UnusedOptions, DependOnTheTransport) {
