@@ -17,6 +17,7 @@
 
 #include "daemon/afdd/afdd.h"
 #include "daemon/afdd/http_setup.h"
+#include "daemon/config/cpu_plan.h"
 #include "daemon/doctor/doctor.h"
 #include "daemon/doctor/model_check.h"
 #include "daemon/doctor/surroundings.h"
@@ -24,6 +25,7 @@
 #include "daemon/handover/predecessor.h"
 #include "daemon/handover/successor.h"
 #include "daemon/instance/file_budget.h"
+#include "daemon/instance/start_remarks.h"
 #include "daemon/joined_host/joined_host.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/options/command_line.h"
@@ -217,6 +219,10 @@ int run(int argc, char** argv) {
     const Config& config = resolved.value().config;
     std::vector<std::string> remarks = misspelt_variables(line->sources.environment);
     std::ranges::copy(unused_options(resolved.value()), std::back_inserter(remarks));
+    if (!line->doctor) {
+        std::ranges::copy(start_remarks(config, allowed_cpus(), cpu_quota()),
+                          std::back_inserter(remarks));
+    }
     if (line->check_config || line->doctor) {
         for (const std::string& one : remarks) std::fprintf(stderr, "afdd: %s\n", one.c_str());
     }

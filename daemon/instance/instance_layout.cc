@@ -18,7 +18,6 @@ namespace afd::daemon {
 Result<> InstanceLayout::plan() {
     const std::vector<uint32_t> allowed = allowed_cpus();
     const double quota = cpu_quota();
-    if (const auto text = quota_text(config_, allowed, quota); !text.empty()) log::info("{}", text);
     AFD_ASSIGN(cpus_,
                setup_.cores().plan(allowed, [this, quota](const std::vector<uint32_t>& cores) {
                    return hosts_.plan_local_cpus(config_, cores, quota);

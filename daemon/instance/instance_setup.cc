@@ -75,10 +75,6 @@ Result<> InstanceSetup::open_model() {
 Result<> InstanceSetup::find_weight_cache() {
     const WeightCacheChoice choice = choose_weight_cache(config_);
     if (!choice.is_default) AFD_TRY(model::WeightCache::open(choice.directory));
-    if (!choice.why_nowhere.empty()) {
-        log::warn("packed weights are not kept: {}; name a directory with weight_cache",
-                  choice.why_nowhere);
-    }
     weight_cache_directory_ = choice.directory;
     return {};
 }
@@ -98,13 +94,6 @@ Result<> InstanceSetup::choose_kernels() {
                                      ops::name_of(numeric_class_))};
         }
         numeric_class_ = *wanted;
-    }
-    if (!ops::is_native(numeric_class_)) {
-        log::warn(
-            "numeric_class = {}: this processor lacks its instructions; others give the same "
-            "results, but take several times as long as {}",
-            ops::name_of(numeric_class_),
-            ops::name_of(ops::best_numeric_class()));
     }
     return {};
 }

@@ -225,7 +225,6 @@ Result<> JoinedHost::plan_for(const cluster::Joined& joined) {
     local.ffn_workers = joined.num_ffn_workers();
     const std::vector<uint32_t> allowed = allowed_cpus();
     const double quota = cpu_quota();
-    if (const auto text = quota_text(local, allowed, quota); !text.empty()) log::info("{}", text);
     AFD_ASSIGN(cpus_, setup_.cores().plan(allowed, [&](const std::vector<uint32_t>& cores) {
         return plan_cpus(local, cores, quota);
     }));

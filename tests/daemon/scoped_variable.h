@@ -9,12 +9,17 @@
 
 namespace afd::daemon {
 
-// An environment variable of this process, and of those that it starts, while it lives.
+// An environment variable of this process, and of those that it starts, while it lives. Null:
+// there is none.
 class ScopedVariable {
   public:
     ScopedVariable(const char* name, const char* value) : name_(name) {
         if (const char* before = std::getenv(name)) before_ = before;
-        ::setenv(name, value, 1);
+        if (value != nullptr) {
+            ::setenv(name, value, 1);
+        } else {
+            ::unsetenv(name);
+        }
     }
     ~ScopedVariable() {
         if (before_.has_value()) {

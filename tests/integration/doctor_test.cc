@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/integration/instance.h"
 
@@ -16,6 +17,7 @@ namespace afd::test {
 namespace {
 
 using nlohmann::json;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 
 // Goal: the doctor speaks of the same instance that afdd would start. Oracle: what it says of the
@@ -155,6 +157,37 @@ TEST(Doctor, CountsTheWeightsOfEachAttentionWorkerAndAfddRefusesThemAtOnce) {
     EXPECT_THAT(refused.output, HasSubstr("(weights of " + num_workers + " attention workers "));
     EXPECT_THAT(refused.output, HasSubstr("lower attention_workers"));
     EXPECT_EQ(refused.output.find("attention-0"), std::string::npos) << refused.output;
+}
+
+// "warn  afdd: ..." of a log, or "afdd: ..." of a program that prints.
+std::vector<std::string> lines_behind(const std::string& mark, const std::string& output) {
+    std::vector<std::string> told;
+    std::istringstream lines(output);
+    for (std::string line; std::getline(lines, line);) {
+        const size_t place = line.find(mark);
+        if (place != std::string::npos) told.push_back(line.substr(place + mark.size()));
+    }
+    return told;
+}
+
+// Goal: --check-config warns of what the start warns of. Method: everything at once; the start ends
+// soon, for lack of memory. Oracle: the same lines, and three at least.
+TEST(Doctor, CheckConfigWarnsAsTheStartDoes) {
+    const std::string directory = make_directory();
+    const std::string afdd =
+        "unset HOME XDG_CACHE_HOME; exec " + program("afdd") +
+        " --demo --numeric-class amx --attention-threads 1024 --gather-us 7 --ffn-policy any "
+        "--kv-tokens 2147483648 --instance " +
+        fresh_instance_name();
+    const Outcome checked = run_program({"/bin/sh", "-c", afdd + " --check-config"}, directory);
+    const Outcome started = run_program({"/bin/sh", "-c", afdd}, directory);
+    EXPECT_EQ(checked.exit_status, 0) << checked.output;
+    EXPECT_EQ(started.exit_status, 4) << started.output;
+    const std::vector<std::string> warnings = lines_behind(" warn  afdd: ", started.output);
+    EXPECT_EQ(lines_behind("afdd: ", checked.output), warnings);
+    EXPECT_THAT(warnings, Contains(HasSubstr("gather_us (from --gather-us) has no effect")));
+    EXPECT_THAT(warnings, Contains(HasSubstr("packed weights are not kept: ")));
+    EXPECT_THAT(warnings, Contains(HasSubstr(" cores are allowed, and some get several ")));
 }
 
 }  // namespace
