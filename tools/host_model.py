@@ -17,8 +17,9 @@ micro-batches in flight. Every part is the sum over all layers of a step:
     time of a step = max(Ta, Te, Tc, (Ta + Te + Tc + Tc) / M)      M micro-batches overlap
 
 That is A B tokens, and a sequence waits M such times for its next one. Of all ways to deal N hosts
-out to the roles the fastest that has the memory is taken: weights, cache, and the windows that
-schedule/transport and schedule/ucx allocate for that geometry; see there.
+out to the roles the fastest that has the memory is taken: weights, cache, the windows that
+schedule/transport and schedule/ucx allocate for that geometry, and the rows of a pass that
+daemon/ffn and daemon/attention do; see there.
 
 Left out: prompts; choices of experts that are not uniform; norms, softmax, routing, combining and
 sampling, the embedding, and whatever else is no product of matrices; what a worker waits for its
@@ -207,13 +208,21 @@ def window_bytes(model: Model, load: Load, num_attention: int, num_ffn: int) -> 
     return arrived + num_ffn * kept, num_attention * (arrived + kept)
 
 
+def pass_bytes(model: Model, load: Load, num_attention: int) -> tuple[int, int]:
+    """Of an attention host: residual, rows, results and routing of its micro-batches. Of an FFN host:
+    rows, results and four indices of the slots of a micro-batch of each attention host."""
+    return (load.micro_batches * load.batch * (3 * model.row_bytes + 8 * model.top_k),
+            num_attention * load.batch * model.num_slots * (2 * model.row_bytes + 16))
+
+
 def memory_bytes(model: Model, load: Load, num_attention: int, num_ffn: int) -> tuple[float, float]:
     """Of an attention host, of the fullest FFN host."""
     windows = window_bytes(model, load, num_attention, num_ffn)
+    passes = pass_bytes(model, load, num_attention)
     cache = load.micro_batches * load.batch * sum(model.attended(load.context)) * model.kv_bytes
     layer = experts_of_host(model, num_ffn) * model.expert_bytes + model.shared_bytes
-    return (model.other_bytes + cache + windows[0],
-            model.num_layers * layer + model.num_dense * model.dense_bytes + windows[1])
+    experts = model.num_layers * layer + model.num_dense * model.dense_bytes
+    return model.other_bytes + cache + windows[0] + passes[0], experts + windows[1] + passes[1]
 
 
 @dataclasses.dataclass(frozen=True)

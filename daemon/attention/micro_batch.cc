@@ -31,6 +31,13 @@ MicroBatch::MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertL
     pieces_.reserve(rows_max_);
 }
 
+uint64_t MicroBatch::row_bytes(const model::ModelConfig& config) {
+    const size_t residual_bytes =
+        config.residual == model::ResidualType::kFp32 ? sizeof(float) : sizeof(ops::Bf16);
+    return config.hidden * (residual_bytes + 2 * sizeof(ops::Bf16)) +
+           config.top_k * (sizeof(int32_t) + sizeof(float));
+}
+
 void MicroBatch::Slots::set(uint32_t row, const HeldBlocks& blocks, uint32_t position) {
     index[row] = model::cache_row(blocks.table, position);
     block_tables[row] = blocks.table.data();

@@ -33,6 +33,9 @@ class MicroBatch {
     // `lane` outlives the object, and no other micro-batch goes over it.
     MicroBatch(uint32_t index, const model::ModelConfig& config, ExpertLane& lane);
 
+    // What it at least has for each row that its lane takes. It is cleared when it is made.
+    static uint64_t row_bytes(const model::ModelConfig& config);
+
     // Lays out the rows of `pieces()`. Call after the batcher filled pieces().
     // Stage: kAttention of layer 0.
     void begin();

@@ -17,9 +17,12 @@ namespace {
 // How often a waiting loop beats even if nobody rings.
 constexpr uint64_t kRestingTickUs = 1'000'000;
 
-size_t rows_max(const FfnLoop::Parts& parts) {
-    const schedule::Geometry& geometry = parts.transport->layout().geometry;
+size_t rows_max(const schedule::Geometry& geometry) {
     return geometry.num_sessions * geometry.slots_per_micro_batch();
+}
+
+size_t rows_max(const FfnLoop::Parts& parts) {
+    return rows_max(parts.transport->layout().geometry);
 }
 
 size_t num_keys(const FfnLoop::Parts& parts) {
@@ -45,6 +48,16 @@ std::unique_ptr<ExpertBatcher> make_batcher(const FfnLoop::Parts& parts) {
 }
 
 }  // namespace
+
+uint64_t pass_bytes(const schedule::Geometry& geometry, schedule::RowDtype dtype, size_t hidden) {
+    constexpr size_t kPlaceBytes = 4 * sizeof(int32_t);  // Of the result's slot.
+    const size_t result_bytes = hidden * sizeof(ops::Bf16);
+    size_t taken_bytes = 0;
+    if (dtype == schedule::RowDtype::kInt8) taken_bytes = sizeof(float);
+    if (dtype == schedule::RowDtype::kFp8) taken_bytes = hidden * sizeof(ops::Bf16);
+    return rows_max(geometry) *
+           (ops::sent_row_bytes(dtype, hidden) + taken_bytes + result_bytes + kPlaceBytes);
+}
 
 FfnLoop::FfnLoop(const Parts& parts,
                  std::unique_ptr<schedule::PassScheduler> scheduler,

@@ -43,6 +43,11 @@
 
 namespace afd::daemon {
 
+// What a loop at least has for the rows of its largest pass, A * BS * K1: as they arrive, as
+// experts take them, and their results. It clears this when it is made, so it is resident; scratch
+// of the operators is not.
+uint64_t pass_bytes(const schedule::Geometry& geometry, schedule::RowDtype dtype, size_t hidden);
+
 class FfnLoop {
   public:
     // What the loop works with; all outlive it.

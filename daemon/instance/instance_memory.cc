@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "daemon/attention/micro_batch.h"
 #include "daemon/config/instance_geometry.h"
+#include "daemon/ffn/ffn_loop.h"
+#include "daemon/instance/configured_welcome.h"
 #include "daemon/instance/weight_cache_choice.h"
 #include "daemon/instance/window_memory.h"
 #include "daemon/placement/host_plan.h"
@@ -41,6 +44,25 @@ uint64_t attention_bytes_per_worker(const MemorySources& sources) {
     const model::ServingMemory memory =
         model::serving_memory(*sources.files, sources.model.quantisation);
     return memory.attention - memory.routers;
+}
+
+uint64_t pass_bytes_on(const HostPlan& plan,
+                       const std::string& host,
+                       const Config& config,
+                       const MemorySources& sources) {
+    const schedule::Geometry& geometry = sources.layout.geometry;
+    // Of the windows, and of the lane of long prompts, which cores have no say in.
+    const uint64_t num_rows = uint64_t{geometry.num_micro_batches} * geometry.micro_batch_size +
+                              configured_welcome(config, CpuPlan{}).prefill_tokens_max();
+    uint64_t bytes = plan.num_workers(control::ATTENTION, host) * num_rows *
+                     MicroBatch::row_bytes(sources.model);
+    const uint32_t num_ffn = plan.num_workers(control::FFN, host);
+    // Who made the sources has chosen it already.
+    const auto dtype = choose_dispatch_dtype(config.dispatch_dtype, sources.model);
+    if (num_ffn > 0 && dtype.ok()) {
+        bytes += num_ffn * pass_bytes(geometry, dtype.value(), sources.model.hidden);
+    }
+    return bytes;
 }
 
 // Adds up the experts of workers: each worker's own, and each expert once.
@@ -130,6 +152,7 @@ std::string InstanceMemory::private_text() const {
     };
     add("weights of " + workers, attention_bytes);
     add("KV caches of " + workers, kv_bytes);
+    add("rows of passes", pass_bytes);
     add("segments", segment_bytes);
     add("windows", window_bytes);
     add("experts without a weight cache", private_expert_bytes);
@@ -138,8 +161,8 @@ std::string InstanceMemory::private_text() const {
 
 std::string InstanceMemory::remedy() const {
     std::string text;
-    // Where windows are most of it, the rest hardly matters.
-    const uint64_t exchanged_bytes = segment_bytes + window_bytes;
+    // Where rows are most of it, the rest hardly matters.
+    const uint64_t exchanged_bytes = pass_bytes + segment_bytes + window_bytes;
     if (exchanged_bytes > attention_bytes + kv_bytes + private_expert_bytes) {
         text = "lower micro_batches or micro_batch_size, ";
     }
@@ -155,11 +178,13 @@ InstanceMemory memory_on(const std::string& host,
                          const Config& config,
                          const MemorySources& sources) {
     InstanceMemory memory;
-    memory.num_attention_workers = HostPlan(config).num_workers(control::ATTENTION, host);
+    const HostPlan plan(config);
+    memory.num_attention_workers = plan.num_workers(control::ATTENTION, host);
     if (memory.num_attention_workers > 0) {
         memory.attention_bytes = memory.num_attention_workers * attention_bytes_per_worker(sources);
         memory.kv_bytes = memory.num_attention_workers * kv_bytes_per_worker(config, sources.model);
     }
+    memory.pass_bytes = pass_bytes_on(plan, host, config, sources);
     memory.segment_bytes = segment_bytes_on(host, config, sources.layout);
     memory.window_bytes = window_bytes_on(host, config, sources.layout);
     const ExpertSum experts = experts_on(host, config, sources);

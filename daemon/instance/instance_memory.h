@@ -27,13 +27,15 @@ struct InstanceMemory {
     // In bytes, of all of them together:
     uint64_t attention_bytes = 0;       // Weights; 0 also if they are not there yet.
     uint64_t kv_bytes = 0;              // KV caches.
+    uint64_t pass_bytes = 0;            // Rows of the largest passes and micro-batches.
     uint64_t segment_bytes = 0;         // Where the instance is led, those of all of its workers.
     uint64_t window_bytes = 0;          // Of windows that are no segments (window_memory.h).
     uint64_t private_expert_bytes = 0;  // Without a weight cache each worker has its own.
     uint64_t mapped_expert_bytes = 0;   // Else, of those that any worker of the host has.
 
     uint64_t private_bytes() const {
-        return attention_bytes + kv_bytes + segment_bytes + window_bytes + private_expert_bytes;
+        return attention_bytes + kv_bytes + pass_bytes + segment_bytes + window_bytes +
+               private_expert_bytes;
     }
 
     // "weights of 2 attention workers 1024 MiB, KV caches 512 MiB, segments 18 MiB": all that is

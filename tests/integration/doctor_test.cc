@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "proto/sanitizers.h"
+#include "tests/integration/footprint.h"
 #include "tests/integration/instance.h"
 
 namespace afd::test {
@@ -157,6 +159,36 @@ TEST(Doctor, CountsTheWeightsOfEachAttentionWorkerAndAfddRefusesThemAtOnce) {
     EXPECT_THAT(refused.output, HasSubstr("(weights of " + num_workers + " attention workers "));
     EXPECT_THAT(refused.output, HasSubstr("lower attention_workers"));
     EXPECT_EQ(refused.output.find("attention-0"), std::string::npos) << refused.output;
+}
+
+// The MiB behind "what " in the sum that --check-config prints; 0: it is not there.
+uint64_t mib_of(const std::string& what, const std::string& output) {
+    const size_t place = output.find(what + " ");
+    return place == std::string::npos ? 0 : std::stoull(output.substr(place + what.size() + 1));
+}
+
+// Goal: what a worker takes at its start is counted before. Method: passes of many rows, on an
+// instance where nobody computes. Oracle: what the kernel says of the FFN worker's private memory,
+// which is these rows, and less than 48 MiB besides; a sanitizer has several times as much.
+TEST(Doctor, CountsTheRowsOfTheLargestPass) {
+    const std::vector<std::string> flags = {
+        "--attention-workers", "8", "--micro-batch-size", "4096", "--kv-tokens", "4096"};
+    std::vector<std::string> check = {
+        program("afdd"), "--check-config", "--model", test_model(), "--dispatch", "window"};
+    check.insert(check.end(), flags.begin(), flags.end());
+    const Outcome checked = run_program(check, make_directory());
+    const uint64_t mib = mib_of("rows of passes", checked.output);
+    EXPECT_GT(mib, 0u) << checked.output;
+    std::vector<std::string> start = flags;
+    start.insert(start.end(), {"--dispatch", "window"});
+    Instance instance(start);
+    instance.wait_ready();
+    const auto private_mib = [](pid_t pid) { return footprint_of(pid).kib >> 10; };
+    int64_t found = private_mib(instance.worker_pids("ffn").at(0));
+    EXPECT_LT(found, static_cast<int64_t>(AFD_SANITIZED ? 20 * mib : mib + 48));
+    for (const pid_t pid : instance.worker_pids("attention")) found += private_mib(pid);
+    EXPECT_GE(found, static_cast<int64_t>(mib));
+    EXPECT_EQ(instance.stop(), 0);
 }
 
 // "warn  afdd: ..." of a log, or "afdd: ..." of a program that prints.

@@ -102,6 +102,13 @@ class HostModel(unittest.TestCase):
             host_model.ways_seconds(MODEL, link, load, 8, 8),
             58 * (0.25 + 36 * 14336 / 1e6) + 3 * (0.25 + 4 * 14336 / 1e6))
 
+    def test_rows_of_a_pass_of_a_small_geometry(self) -> None:
+        """2 micro-batches of 4 tokens: 8 rows of three arrays and 8 choices. An FFN host takes a
+        micro-batch of each of 3 attention hosts at once: 108 slots of two arrays and 4 indices."""
+        load = Load(batch=4, micro_batches=2)
+        self.assertEqual(host_model.pass_bytes(MODEL, load, 3),
+                         (8 * (3 * 14336 + 8 * 8), 108 * (2 * 14336 + 16)))
+
     def test_windows_of_a_small_geometry(self) -> None:
         """2 micro-batches of 4 tokens and 9 slots: 72 rows of 14,336 bytes in, 72 records of 14,352
         kept for each peer."""
@@ -109,12 +116,14 @@ class HostModel(unittest.TestCase):
         self.assertEqual(host_model.window_bytes(MODEL, load, 3, 5),
                          (72 * 14336 + 5 * 72 * 14352, 3 * (72 * 14336 + 72 * 14352)))
 
-    def test_memory_holds_weights_cache_and_windows(self) -> None:
+    def test_memory_holds_weights_cache_windows_and_rows(self) -> None:
         load = Load(batch=4, micro_batches=2, context=1000)
         windows = host_model.window_bytes(MODEL, load, 3, 5)
+        passes = host_model.pass_bytes(MODEL, load, 3)
         attention, ffn = host_model.memory_bytes(MODEL, load, 3, 5)
-        self.assertAlmostEqual(attention, MODEL.other_bytes + 8 * 1000 * 61 * 1152 + windows[0])
-        self.assertEqual(ffn, 58 * (52 + 1) * FP8_EXPERT + 3 * FP8_DENSE + windows[1])
+        self.assertAlmostEqual(
+            attention, MODEL.other_bytes + 8 * 1000 * 61 * 1152 + windows[0] + passes[0])
+        self.assertEqual(ffn, 58 * (52 + 1) * FP8_EXPERT + 3 * FP8_DENSE + windows[1] + passes[1])
 
     def test_plans_fit_and_a_better_link_is_never_slower(self) -> None:
         speeds = []

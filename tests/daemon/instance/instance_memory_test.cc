@@ -96,10 +96,38 @@ TEST_F(InstanceMemoryTest, CountsWhatEachWorkerHasAndWhatTheyShare) {
     EXPECT_EQ(all.window_bytes, 0u);
     EXPECT_EQ(all.mapped_expert_bytes, serving().experts) << "however many workers map them";
     EXPECT_EQ(all.private_expert_bytes, 0u);
-    EXPECT_EQ(all.private_bytes(), all.attention_bytes + all.kv_bytes + all.segment_bytes);
+    EXPECT_EQ(all.private_bytes(),
+              all.attention_bytes + all.kv_bytes + all.pass_bytes + all.segment_bytes);
     has_weights_ = false;
     EXPECT_EQ(memory().attention_bytes, 0u) << "not known before the weights are there";
     EXPECT_EQ(memory().mapped_expert_bytes, serving().experts);
+}
+
+// Goal: the rows that workers clear room for at their start are counted. Oracle: the arrays of
+// FfnLoop and MicroBatch, by hand: rows, results and four indices of each slot of three sessions;
+// residual, rows, results and routing of each row of an attention worker.
+TEST_F(InstanceMemoryTest, CountsTheRowsOfTheLargestPasses) {
+    config_.dispatch = Dispatch::kWindow;
+    const uint64_t hidden = model().hidden;
+    const uint64_t num_slots = model().top_k + model().num_shared_slots();
+    const uint64_t of_attention = 3 * 2 * 8 * (3 * 2 * hidden + 8 * model().top_k);
+    const uint64_t ffn_rows = 2 * 3 * 8 * num_slots;
+    EXPECT_EQ(memory().pass_bytes, of_attention + ffn_rows * (4 * hidden + 16));
+    config_.dispatch_dtype = schedule::RowDtype::kFp8;
+    EXPECT_GT(memory().pass_bytes, of_attention + ffn_rows * (5 * hidden + 16));
+    config_.dispatch_dtype.reset();
+    config_.dispatch = Dispatch::kAuto;
+    config_.prefill_tokens_max = 100;
+    EXPECT_EQ(memory().pass_bytes,
+              of_attention + 3 * 100 * (3 * 2 * hidden + 8 * model().top_k) +
+                  ffn_rows * (4 * hidden + 16));
+    config_.topology = Topology::kColocated;
+    EXPECT_EQ(memory().pass_bytes, of_attention);
+    config_.topology = Topology::kDisaggregated;
+    config_.dispatch = Dispatch::kWindow;
+    config_.micro_batch_size = 8192;
+    EXPECT_THAT(memory().private_text(), HasSubstr("rows of passes "));
+    EXPECT_THAT(memory().remedy(), HasSubstr("lower micro_batches or micro_batch_size"));
 }
 
 // Goal: without a weight cache that can be used each worker has experts of its own. Oracle: its
