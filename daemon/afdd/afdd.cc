@@ -66,6 +66,10 @@ ExitCode Afdd::run() {
     }
     const Result<InstanceMemory> memory = crew_->memory();
     if (!memory.ok()) return fail(ExitCode::kUsage, memory.error());
+    const std::string& cache = setup_.weight_cache_directory();
+    if (const auto text = memory.value().cache_room.warning(cache); !text.empty()) {
+        log::warn("{}", text);
+    }
     if (const auto done = check_room_for(memory.value()); !done.ok()) {
         return fail(ExitCode::kSharedMemory, done.error());
     }

@@ -26,6 +26,7 @@
 #include "daemon/handover/successor.h"
 #include "daemon/instance/file_budget.h"
 #include "daemon/instance/start_remarks.h"
+#include "daemon/instance/weight_cache_choice.h"
 #include "daemon/joined_host/joined_host.h"
 #include "daemon/loop/descriptor_limit.h"
 #include "daemon/options/command_line.h"
@@ -86,6 +87,8 @@ ExitCode print_checked(const ResolvedConfig& resolved) {
     if (!needs.value().memory) return ExitCode::kOk;
     // Whether there is room now is for the doctor to say.
     const InstanceMemory& memory = *needs.value().memory;
+    const std::string lacking = memory.cache_room.warning(choose_weight_cache(config).directory);
+    if (!lacking.empty()) std::fprintf(stderr, "afdd: %s\n", lacking.c_str());
     std::printf("# memory: on this host %s, experts of the weight cache %llu MiB\n",
                 memory.private_text().c_str(),
                 static_cast<unsigned long long>(memory.mapped_expert_bytes >> 20));
@@ -118,7 +121,8 @@ ExitCode print_doctor(const Config& config, bool as_json) {
     const Result<InstanceNeeds> needs = needs_of(config, exit_code);
     if (!needs.ok()) return refuse(exit_code, needs.error());
     std::vector<Finding> findings = examine(read_machine(), needs.value());
-    for (Finding& finding : examine_surroundings(config, network_devices(), std::time(nullptr))) {
+    for (Finding& finding : examine_surroundings(
+             config, network_devices(), std::time(nullptr), needs.value().cache_room())) {
         findings.push_back(std::move(finding));
     }
     findings.push_back(examine_http(config));

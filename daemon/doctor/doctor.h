@@ -31,6 +31,9 @@ struct InstanceNeeds {
     uint64_t num_connections = 0;  // That it is to have at once; 0: it has no clients.
     std::optional<InstanceMemory> memory;  // Nothing: unknown, as there is no model.
     uint64_t two_phase_bytes = 0;          // Beyond that, for long prompts.
+
+    // Enough where nothing is known.
+    CacheRoom cache_room() const { return memory ? memory->cache_room : CacheRoom(); }
 };
 
 // A checkpoint may be judged by its config.json before it is downloaded; one of which something is

@@ -100,7 +100,19 @@ Result<> check_cache(const std::string& directory) {
         with(directory));
 }
 
-Finding examine_cache(const Config& config) {
+Finding with_room(Finding finding, const std::string& directory, const CacheRoom& room) {
+    if (room.missing_bytes > 0) {
+        finding.text += fmt::format("; {} MiB are to be packed", room.missing_bytes >> 20);
+    }
+    if (room.is_memory) finding.text += "; it is memory, which the kernel cannot take back";
+    if (room.lacking_bytes() > 0) {
+        finding.level = Finding::Level::kWarning;
+        finding.remedy = room.warning(directory);
+    }
+    return finding;
+}
+
+Finding examine_cache(const Config& config, const CacheRoom& room) {
     constexpr const char* kSubject = "cache";
     const WeightCacheChoice choice = choose_weight_cache(config);
     Finding finding{kSubject, Finding::Level::kOk, choice.directory, ""};
@@ -119,7 +131,7 @@ Finding examine_cache(const Config& config) {
     if (usable.ok() && !std::filesystem::exists(choice.directory, error)) {
         finding.text += ", which is made at the start";
     }
-    if (usable.ok()) return finding;
+    if (usable.ok()) return with_room(finding, choice.directory, room);
     if (!choice.is_default) return failed(kSubject, usable.error(), "or weight_cache = off");
     finding.level = Finding::Level::kWarning;
     finding.text = usable.error().message;
@@ -211,10 +223,11 @@ Result<> check_named_cache(const Config& config) {
 
 std::vector<Finding> examine_surroundings(const Config& config,
                                           const NetworkDevices& devices,
-                                          int64_t now_s) {
+                                          int64_t now_s,
+                                          const CacheRoom& cache_room) {
     return {examine_runtime(config),
             examine_certificates(config, now_s),
-            examine_cache(config),
+            examine_cache(config, cache_room),
             examine_network(config, devices)};
 }
 

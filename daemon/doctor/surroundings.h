@@ -9,6 +9,7 @@
 
 #include "daemon/config/config.h"
 #include "daemon/doctor/finding.h"
+#include "daemon/instance/cache_room.h"
 #include "daemon/tcp/network_devices.h"
 #include "proto/status.h"
 
@@ -22,9 +23,11 @@ Result<> check_cluster_files(const Config& config);
 // Errors: those of WeightCache::open(), or kFailedPrecondition: it is not there and cannot be made.
 Result<> check_named_cache(const Config& config);
 
-// "runtime", "certificates", "cache" and "network". `now_s`: Unix time.
+// "runtime", "certificates", "cache" and "network". `now_s`: Unix time. `cache_room`: of the weight
+// cache, as InstanceMemory has it.
 std::vector<Finding> examine_surroundings(const Config& config,
                                           const NetworkDevices& devices,
-                                          int64_t now_s);
+                                          int64_t now_s,
+                                          const CacheRoom& cache_room = {});
 
 }  // namespace afd::daemon

@@ -17,6 +17,7 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/decoder/attention_half.h"
+#include "model/decoder/expert_cache.h"
 #include "model/decoder/expert_weights.h"
 #include "model/decoder/serving_memory.h"
 #include "proto/failure.h"
@@ -140,6 +141,32 @@ uint64_t segment_bytes_on(const std::string& host,
     return of_workers(control::ATTENTION, Role::kAttention) + of_workers(control::FFN, Role::kFfn);
 }
 
+// A layer's file has all of its experts, whichever of them workers of this host use.
+CacheRoom cache_room_of(const Config& config, const MemorySources& sources) {
+    if (sources.cache_room) return *sources.cache_room;
+    if (sources.files == nullptr) return {};
+    const std::string directory = choose_weight_cache(config).directory;
+    return room_at(
+        directory,
+        model::ExpertCache::missing_bytes(directory, *sources.files, sources.numeric_class));
+}
+
+// `of_workers`: what all experts would take if each worker had its own.
+InstanceMemory fit_into_cache(InstanceMemory memory, uint64_t of_workers) {
+    const CacheRoom& room = memory.cache_room;
+    const uint64_t mapped = memory.mapped_expert_bytes;
+    const uint64_t lacking = std::min(room.lacking_bytes(), mapped);
+    const double part = static_cast<double>(lacking) / static_cast<double>(mapped);
+    memory.private_expert_bytes = static_cast<uint64_t>(part * static_cast<double>(of_workers));
+    memory.mapped_expert_bytes = mapped - lacking;
+    if (room.is_memory) {
+        // Those that are there already are no longer available.
+        memory.cached_expert_bytes = room.missing_bytes - room.lacking_bytes();
+        memory.mapped_expert_bytes = 0;
+    }
+    return memory;
+}
+
 }  // namespace
 
 std::string InstanceMemory::private_text() const {
@@ -156,6 +183,7 @@ std::string InstanceMemory::private_text() const {
     add("segments", segment_bytes);
     add("windows", window_bytes);
     add("experts without a weight cache", private_expert_bytes);
+    add("experts in a weight cache of memory", cached_expert_bytes);
     return text;
 }
 
@@ -197,7 +225,10 @@ InstanceMemory memory_on(const std::string& host,
 }
 
 InstanceMemory memory_here(const Config& config, const MemorySources& sources) {
-    return memory_on("", shares_experts(config), config, sources);
+    InstanceMemory memory = memory_on("", shares_experts(config), config, sources);
+    if (memory.mapped_expert_bytes == 0) return memory;
+    memory.cache_room = cache_room_of(config, sources);
+    return fit_into_cache(memory, experts_on("", config, sources).of_workers());
 }
 
 Result<> check_room_for(const InstanceMemory& memory,

@@ -8,12 +8,15 @@
 //
 // Private memory is each process's own, or shared memory of the instance, and nobody gives it back;
 // it has to be there. Experts in the weight cache are one copy for all workers, which the kernel
-// may drop and read again: without room for it they are slow.
+// may drop and read again: without room for it they are slow. Those that find no room in the
+// cache's file system are private, and those in one that is memory are not dropped (cache_room.h).
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "daemon/config/config.h"
+#include "daemon/instance/cache_room.h"
 #include "model/family/model_files.h"
 #include "ops/format/numeric_class.h"
 #include "proto/status.h"
@@ -32,10 +35,12 @@ struct InstanceMemory {
     uint64_t window_bytes = 0;          // Of windows that are no segments (window_memory.h).
     uint64_t private_expert_bytes = 0;  // Without a weight cache each worker has its own.
     uint64_t mapped_expert_bytes = 0;   // Else, of those that any worker of the host has.
+    uint64_t cached_expert_bytes = 0;   // Yet to come to a weight cache that is memory itself.
+    CacheRoom cache_room = {};          // Where those are mapped.
 
     uint64_t private_bytes() const {
         return attention_bytes + kv_bytes + pass_bytes + segment_bytes + window_bytes +
-               private_expert_bytes;
+               private_expert_bytes + cached_expert_bytes;
     }
 
     // "weights of 2 attention workers 1024 MiB, KV caches 512 MiB, segments 18 MiB": all that is
@@ -52,6 +57,7 @@ struct MemorySources {
     ops::NumericClass numeric_class = ops::NumericClass::kPortable;
     const schedule::ExpertPlacement* placement = nullptr;  // Null: colocated.
     const schedule::WindowLayout& layout;
+    std::optional<CacheRoom> cache_room = {};  // Nothing: as it is; only files tell.
 };
 
 InstanceMemory memory_here(const Config& config, const MemorySources& sources);

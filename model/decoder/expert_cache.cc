@@ -66,13 +66,28 @@ Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
                                       const ModelFiles& files,
                                       ops::NumericClass numeric_class) {
     ExpertCache experts(files, numeric_class);
-    // Everything that decides about the bytes is in the name or in the key: two models, classes or
-    // formats never meet in one file.
-    AFD_ASSIGN(
-        experts.folder_,
-        cache.folder(files.weights_identity() + "-" + std::string(ops::name_of(numeric_class)) +
-                     "-" + formats_of(files.config())));
+    AFD_ASSIGN(experts.folder_, cache.folder(experts.folder_name()));
     return experts;
+}
+
+uint64_t ExpertCache::missing_bytes(const std::string& directory,
+                                    const ModelFiles& files,
+                                    ops::NumericClass numeric_class) {
+    ExpertCache experts(files, numeric_class);
+    experts.folder_ = directory + "/" + experts.folder_name();
+    uint64_t missing = 0;
+    for (uint32_t layer = 0; layer < files.config().num_layers; ++layer) {
+        if (experts.map(layer).ok()) continue;
+        for (const size_t bytes : experts.block_bytes(layer)) missing += bytes;
+    }
+    return missing;
+}
+
+// Everything that decides about the bytes is in the name or in the key: two models, classes or
+// formats never meet in one file.
+std::string ExpertCache::folder_name() const {
+    return files_->weights_identity() + "-" + std::string(ops::name_of(numeric_class_)) + "-" +
+           formats_of(files_->config());
 }
 
 ops::PackedShape ExpertCache::gate_up_shape(uint32_t layer, uint32_t expert) const {

@@ -34,6 +34,12 @@ class ExpertCache {
                                     const ModelFiles& files,
                                     ops::NumericClass numeric_class);
 
+    // What the files of layers will take that are not in `directory`, or of another version; empty:
+    // of none. Creates nothing.
+    static uint64_t missing_bytes(const std::string& directory,
+                                  const ModelFiles& files,
+                                  ops::NumericClass numeric_class);
+
     // Maps the layer's file. Errors: those of SealedFile::open.
     Result<SealedFile> map(uint32_t layer) const;
 
@@ -67,6 +73,7 @@ class ExpertCache {
     ExpertCache(const ModelFiles& files, ops::NumericClass numeric_class)
         : files_(&files), numeric_class_(numeric_class) {}
 
+    std::string folder_name() const;
     ops::PackedShape gate_up_shape(uint32_t layer, uint32_t expert) const;
     ops::PackedShape down_shape(uint32_t layer, uint32_t expert) const;
     std::vector<size_t> block_bytes(uint32_t layer) const;

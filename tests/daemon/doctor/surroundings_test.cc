@@ -160,6 +160,18 @@ TEST(Surroundings, ACacheThatOthersCanWriteIsRefused) {
     EXPECT_FALSE(std::filesystem::exists(cache)) << "the doctor creates nothing";
     ASSERT_EQ(::mkdir(cache.c_str(), 0700), 0);
     EXPECT_EQ(finding_of(config, "cache").level, Level::kOk);
+    const auto with_room = [&config](const CacheRoom& room) {
+        return examine_surroundings(config, kTestDevices, std::time(nullptr), room).at(2);
+    };
+    const Finding enough = with_room({.missing_bytes = 8 << 20, .free_bytes = 8 << 20});
+    EXPECT_EQ(enough.level, Level::kOk);
+    EXPECT_THAT(enough.text, HasSubstr("; 8 MiB are to be packed"));
+    const Finding full = with_room({.missing_bytes = 8 << 20, .free_bytes = 5 << 20});
+    EXPECT_EQ(full.level, Level::kWarning);
+    EXPECT_THAT(full.remedy,
+                HasSubstr("cache lacks 8 MiB of packed experts, and its file system has 5 MiB "
+                          "free: "));
+    EXPECT_THAT(with_room({.is_memory = true}).text, HasSubstr("; it is memory, "));
     ::chmod(cache.c_str(), 0777);
     const Finding open = finding_of(config, "cache");
     EXPECT_EQ(open.level, Level::kFailed);

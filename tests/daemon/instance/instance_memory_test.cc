@@ -63,7 +63,8 @@ class InstanceMemoryTest : public ::testing::Test {
                                     .files = has_weights_ ? &*files_ : nullptr,
                                     .numeric_class = ops::best_numeric_class(),
                                     .placement = placement ? &*placement : nullptr,
-                                    .layout = layout_};
+                                    .layout = layout_,
+                                    .cache_room = cache_room_};
         return host.empty() ? memory_here(config_, sources)
                             : memory_on(host, has_weight_cache, config_, sources);
     }
@@ -81,6 +82,7 @@ class InstanceMemoryTest : public ::testing::Test {
     const test::TemporaryDirectory directory_;
     std::optional<model::ModelFiles> files_;
     bool has_weights_ = true;
+    CacheRoom cache_room_;  // Enough, wherever the test's directory is.
     Config config_;
     schedule::WindowLayout layout_;
 };
@@ -156,6 +158,37 @@ TEST_F(InstanceMemoryTest, CountsPrivateExpertsOfEachWorker) {
     const uint64_t dense = model::packed_expert_bytes(model(), 0, 0, ops::best_numeric_class());
     EXPECT_EQ(memory().private_expert_bytes, serving().experts + 2 * (replicated_bytes() - dense))
         << "shared experts of three attention workers instead of one FFN worker";
+}
+
+// Goal: experts for which the disk of the weight cache has no room are private, of each worker.
+// Oracle: the part of them that finds none.
+TEST_F(InstanceMemoryTest, CountsExpertsThatTheDiskOfTheCacheHasNoRoomForAsPrivate) {
+    const uint64_t two_workers = serving().experts + replicated_bytes();
+    cache_room_ = {.missing_bytes = serving().experts, .free_bytes = serving().experts};
+    EXPECT_EQ(memory().mapped_expert_bytes, serving().experts);
+    EXPECT_EQ(memory().private_expert_bytes, 0u);
+    cache_room_.free_bytes = 0;
+    EXPECT_EQ(memory().mapped_expert_bytes, 0u);
+    EXPECT_EQ(memory().private_expert_bytes, two_workers);
+    cache_room_.free_bytes = serving().experts / 2;
+    EXPECT_EQ(memory().mapped_expert_bytes, serving().experts / 2);
+    EXPECT_EQ(memory().private_expert_bytes, two_workers / 2);
+    config_.weight_cache = "off";
+    EXPECT_EQ(memory().cache_room.missing_bytes, 0u) << "nobody looks at a cache that is off";
+    EXPECT_EQ(memory().private_expert_bytes, two_workers);
+}
+
+// Goal: a weight cache in memory is counted, once, as far as it is not there yet.
+TEST_F(InstanceMemoryTest, CountsAWeightCacheThatIsMemory) {
+    cache_room_ = {.missing_bytes = 1000, .free_bytes = 600, .is_memory = true};
+    const InstanceMemory all = memory();
+    EXPECT_EQ(all.cached_expert_bytes, 600u);
+    EXPECT_EQ(all.mapped_expert_bytes, 0u) << "the kernel cannot drop and read it again";
+    EXPECT_GT(all.private_expert_bytes, 400u);
+    cache_room_.missing_bytes = uint64_t{3} << 20;
+    cache_room_.free_bytes = uint64_t{4} << 20;
+    EXPECT_EQ(memory().private_expert_bytes, 0u);
+    EXPECT_THAT(memory().private_text(), HasSubstr("experts in a weight cache of memory 3 MiB"));
 }
 
 // Goal: what runs on other hosts is theirs. Oracle: the part of each role.

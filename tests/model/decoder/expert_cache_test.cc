@@ -132,9 +132,16 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
 };
 
 TEST_P(ExpertCacheTest, PacksOnceAndThenMapsTheSameBytes) {
+    const std::string cache = directory_.path() + "/cache";
+    const auto missing_bytes = [&] {
+        return ExpertCache::missing_bytes(cache, *files_, ops::best_numeric_class());
+    };
+    EXPECT_EQ(missing_bytes(), without_cache(slots_).size());
+    EXPECT_FALSE(fs::exists(cache)) << "who only asks makes nothing";
     const LoadedExperts first = loaded(slots_);
     EXPECT_EQ(first.report.num_written, kNumLayers);
     EXPECT_EQ(first.report.warning, "");
+    EXPECT_EQ(missing_bytes(), 0u);
     const LoadedExperts second = loaded(slots_);
     EXPECT_EQ(second.report.num_mapped, kNumLayers);
     EXPECT_EQ(second.report.num_written + second.report.num_private, 0u);
