@@ -40,6 +40,21 @@ std::string crowd_text(const Config& config,
         allowed_cpus.size());
 }
 
+// Whoever means seconds. A pass of a large model takes longer than the shortest that are allowed.
+std::string hang_text(const Config& config) {
+    constexpr uint64_t kShortestMs = 1000;
+    const uint64_t timeout_ms = config.hang_timeout_ms;
+    // Those of a host that joins are watched by its leader's.
+    if (timeout_ms == 0 || timeout_ms >= kShortestMs || !config.join.empty()) return "";
+    return fmt::format(
+        "hang_timeout_ms = {}: a worker that computes for {} milliseconds without a sign of "
+        "progress "
+        "is killed; choose {} or more, unless this is for a test",
+        timeout_ms,
+        timeout_ms,
+        kShortestMs);
+}
+
 }  // namespace
 
 std::vector<std::string> start_remarks(const Config& config,
@@ -48,7 +63,8 @@ std::vector<std::string> start_remarks(const Config& config,
     std::vector<std::string> remarks = {class_text(config),
                                         cache_text(config),
                                         quota_text(config, allowed_cpus, quota),
-                                        crowd_text(config, allowed_cpus, quota)};
+                                        crowd_text(config, allowed_cpus, quota),
+                                        hang_text(config)};
     std::erase(remarks, "");
     return remarks;
 }

@@ -57,6 +57,19 @@ TEST(StartRemarks, TellOfCoresWithSeveralThreads) {
     EXPECT_THAT(remarks(config_with("pin", "0;1;2")), IsEmpty());
 }
 
+TEST(StartRemarks, TellOfATimeoutInTheWrongUnit) {
+    EXPECT_THAT(remarks(config_with("hang_timeout_ms", "60")),
+                ElementsAre(StartsWith("hang_timeout_ms = 60: a worker that computes for 60 "
+                                       "milliseconds without a sign of progress is killed; ")));
+    EXPECT_THAT(remarks(config_with("hang_timeout_ms", "999")).size(), 1u);
+    for (const char* usual : {"0", "1000", "60000"}) {
+        EXPECT_THAT(remarks(config_with("hang_timeout_ms", usual)), IsEmpty());
+    }
+    Config joined = config_with("hang_timeout_ms", "60");
+    joined.join = "leader:7411";
+    EXPECT_THAT(remarks(joined), IsEmpty());
+}
+
 TEST(StartRemarks, TellOfAQuota) {
     EXPECT_THAT(remarks(config_with(), 3.5),
                 ElementsAre(StartsWith("the control group has time for 3.5 of 8 allowed cores: ")));
