@@ -103,7 +103,7 @@ class Model:
 
         self.other_bytes = model_memory.other_bytes(config)
         self.head_elements = config["vocab_size"] * hidden
-        ends = self.head_elements * (1 if config.get("tie_word_embeddings", False) else 2)
+        ends = 2 * self.head_elements
         self.attention_bytes = (self.other_bytes - 2 * ends) / len(layers)  # Of a layer, on average.
         self.kv_bytes = model_memory.kv_bytes_per_token(config) / len(layers)
         # Of one token of the cache: its score, and its part of the sum. Latent, both are products

@@ -6,7 +6,8 @@ them:
 
     others  embedding, attention, norms, routers, gates of shared experts, head: 2 bytes each
             (bf16), but for the balancing bias of a router, 4, and for the routers of MiniMax-M2, 6:
-            they are released in fp32 and held in three parts (model/checkpoint/router_tensors.h)
+            they are released in fp32 and held in three parts (model/checkpoint/router_tensors.h).
+            A head that is the embedding counts, though no file has it: a worker packs it
     mlps    routed and shared experts and dense MLPs, three matrices [N, K] each, in one format:
             bf16  2 N K
             fp8     N K           + 4 ceil(N / 128) ceil(K / 128)
@@ -134,7 +135,7 @@ def wide_elements(config: dict) -> int:
 def other_bytes(config: dict) -> int:
     """Of all that is no MLP."""
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
-    ends = config["vocab_size"] * hidden * (1 if config.get("tie_word_embeddings", False) else 2) + hidden
+    ends = 2 * config["vocab_size"] * hidden + hidden
     attention = latent_attention(config) if is_latent(config) else grouped_attention(config)
     routers = router_elements(config)
     if config.get("shared_expert_intermediate_size"):
@@ -148,6 +149,12 @@ def other_bytes(config: dict) -> int:
     return 2 * elements + 4 * balancing_biases(config) + 4 * wide_elements(config)
 
 
+def tied_elements(config: dict) -> int:
+    """Of a head that is the embedding."""
+    is_tied = config.get("tie_word_embeddings", False)
+    return config["vocab_size"] * config["hidden_size"] if is_tied else 0
+
+
 def num_parameters(config: dict) -> int:
     return ((mlp_bytes(config, "bf16") + other_bytes(config)) // 2 - balancing_biases(config)
-            - 2 * wide_elements(config))
+            - 2 * wide_elements(config) - tied_elements(config))

@@ -52,6 +52,12 @@ def stored_bytes(folder: pathlib.Path) -> tuple[dict, int, int]:
     return config, mlps, sum(sizes.values()) - mlps
 
 
+def head_bytes(config: dict) -> int:
+    """Of a head that a worker packs beside the embedding, and no file has."""
+    is_tied = config.get("tie_word_embeddings", False)
+    return 2 * config["vocab_size"] * config["hidden_size"] if is_tied else 0
+
+
 class ModelMemory(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
@@ -77,7 +83,15 @@ class ModelMemory(unittest.TestCase):
                 make_checkpoint.make_checkpoint(variant, self.root / variant)
                 config, mlps, others = stored_bytes(self.root / variant)
                 self.assertEqual(model_memory.mlp_bytes(config, "bf16"), mlps)
-                self.assertEqual(model_memory.other_bytes(config), others)
+                self.assertEqual(model_memory.other_bytes(config), others + head_bytes(config))
+
+    def test_a_head_that_is_the_embedding_is_held_twice(self) -> None:
+        """As `afd-quantize --dry-run` says what a worker holds (model/decoder/serving_memory.cc)."""
+        config = json.loads((RELEASED / "mixtral_8x7b.json").read_text("utf-8"))
+        tied = dict(config, tie_word_embeddings=True)
+        self.assertEqual(model_memory.other_bytes(tied), model_memory.other_bytes(config))
+        self.assertEqual(model_memory.num_parameters(tied),
+                         model_memory.num_parameters(config) - 32000 * 4096)
 
     # As released: a file has them in fp32, a worker in three parts of bf16.
     def test_routers_of_minimax(self) -> None:
