@@ -223,7 +223,9 @@ def ask(afdd: pathlib.Path, config: dict) -> Answer:
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(config), "utf-8")
         run = subprocess.run([afdd.resolve(), "--check-config", "--model", folder], check=False,
                              cwd=folder, env=environment, capture_output=True, text=True)
-        said = run.stderr.strip().removeprefix("afdd: ").replace(folder + "/", "")
+        # Behind what it warns of on this machine.
+        said = "".join(run.stderr.splitlines()[-1:])
+        said = said.removeprefix("afdd: ").replace(folder + "/", "")
     if run.returncode == REFUSED and said:
         return Answer(refusal=said)
     kv = re.search(r"^# model: .*; ([\d.]+) (KiB|bytes) of KV cache a token$", run.stdout,
