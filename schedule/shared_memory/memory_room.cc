@@ -7,6 +7,7 @@
 
 #include "proto/failure.h"
 #include "schedule/shared_memory/control_group.h"
+#include "schedule/shared_memory/memory_nodes.h"
 
 namespace afd::schedule {
 namespace {
@@ -22,12 +23,19 @@ uint64_t machine_bytes() {
     return kNoMemoryLimit;
 }
 
+uint64_t machine_bytes_for_us() {
+    const uint64_t bytes = machine_bytes();
+    const auto nodes = allowed_memory_nodes();
+    if (bytes == kNoMemoryLimit || !nodes) return bytes;
+    return available_on_nodes(kMemoryNodesRoot, *nodes, bytes);
+}
+
 }  // namespace
 
 uint64_t available_memory_bytes(uint64_t wanted_bytes) {
     // Where the hierarchy is mounted elsewhere nothing is found, and the machine's memory counts.
     return std::min(
-        machine_bytes(),
+        machine_bytes_for_us(),
         control_group_room_bytes(kControlGroupRoot, own_control_groups(), wanted_bytes));
 }
 

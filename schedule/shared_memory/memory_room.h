@@ -11,7 +11,8 @@
 
 namespace afd::schedule {
 
-// The smaller of MemAvailable (/proc/meminfo) and what the control group and those above it leave
+// The smaller of MemAvailable (/proc/meminfo), of which the part on the memory nodes counts that
+// this process may use (memory_nodes.h), and of what the control group and those above it leave
 // (control_group.h). Memory that the kernel gives back by itself counts as available in both.
 // UINT64_MAX if nobody says. `wanted_bytes`: where there are as many, the answer may be less than
 // all that there are, and takes less time.
