@@ -33,8 +33,8 @@ CacheRoom room_at(const std::string& directory, uint64_t missing_bytes) {
     // A ramfs tells no size.
     const bool is_ramfs = found.f_type == RAMFS_MAGIC;
     room.is_memory = is_ramfs || found.f_type == TMPFS_MAGIC;
-    if (!is_ramfs)
-        room.free_bytes = uint64_t{found.f_bavail} * static_cast<uint64_t>(found.f_bsize);
+    if (is_ramfs) return room;
+    room.free_bytes = uint64_t{found.f_bavail} * static_cast<uint64_t>(found.f_bsize);
     return room;
 }
 

@@ -48,8 +48,7 @@ std::string hang_text(const Config& config) {
     if (timeout_ms == 0 || timeout_ms >= kShortestMs || !config.join.empty()) return "";
     return fmt::format(
         "hang_timeout_ms = {}: a worker that computes for {} milliseconds without a sign of "
-        "progress "
-        "is killed; choose {} or more, unless this is for a test",
+        "progress is killed; choose {} or more, unless this is for a test",
         timeout_ms,
         timeout_ms,
         kShortestMs);

@@ -274,8 +274,8 @@ TEST(HttpTarget, ASilentServerIsToldWithWhatItWasAsked) {
     const std::string models =
         "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"data\":[{\"id\":\"m\"}]}";
     for (const bool has_models : {false, true}) {
-        const testing::ScriptedServer server([&](size_t index) {
-            return testing::ScriptedAnswer{has_models && index == 0 ? models : ""};
+        const test::ScriptedServer server([&](size_t index) {
+            return test::ScriptedAnswer{has_models && index == 0 ? models : ""};
         });
         const Result<Cancellation> cancellation = Cancellation::create();
         ASSERT_TRUE(cancellation.ok());
