@@ -14,7 +14,8 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, InvalidArgument, NotFound,
                          Unavailable, error_of)
-from afd._messages import FRAME_BYTES_MAX, Frames, limit_sends, messages, pack
+from afd._messages import (FRAME_BYTES_MAX, Frames, connect_within, limit_sends, messages,
+                           pack)
 
 _FINISH_REASONS = {1: "stop", 2: "length", 3: "cancelled"}
 _POLL_MS_MAX = 2 ** 31 - 1  # poll() takes no more.
@@ -97,8 +98,7 @@ class Client:
         where = path or socket_path(instance)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            limit_sends(self._socket, self.timeout)
-            self._socket.connect(where)
+            connect_within(self._socket, where, self.timeout)
             limit_sends(self._socket, 0)
         except BlockingIOError:
             self.close()

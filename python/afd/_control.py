@@ -8,7 +8,7 @@ import time
 
 from afd._errors import (DeadlineExceeded, Error, FailedPrecondition, NotFound, Unavailable,
                          error_of)
-from afd._messages import Frames, limit_sends, messages, pack
+from afd._messages import Frames, connect_within, limit_sends, messages, pack
 
 VERSION = 8  # kControlVersion of daemon/control/control_channel.h
 _FDS_MAX = 253  # Of one message; the kernel's limit.
@@ -37,8 +37,7 @@ class ControlChannel:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         deadline = time.monotonic() + timeout
         try:
-            limit_sends(self._socket, timeout)
-            self._connect(path)
+            self._connect(path, timeout)
             self.send(hello={"role": role, "index": index, "pid": os.getpid(), "version": VERSION})
             limit_sends(self._socket, 0)
             self.welcome = self._await_welcome(deadline)
@@ -46,9 +45,9 @@ class ControlChannel:
             self.close()
             raise
 
-    def _connect(self, path: str) -> None:
+    def _connect(self, path: str, timeout: float) -> None:
         try:
-            self._socket.connect(path)
+            connect_within(self._socket, path, timeout)
         except BlockingIOError:
             raise DeadlineExceeded(f"afdd at {path} took no connection in time: others wait before "
                                    "this one; is it stopped?") from None

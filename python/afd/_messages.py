@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The classes of proto/*.proto, from their description beside this file, and their frames."""
+import errno
 import pathlib
 import socket
 import struct
+import time
 from typing import Any
 
 from afd._errors import Unavailable
@@ -37,9 +39,26 @@ def pack(message: bytes) -> bytes:
     return struct.pack("<I", len(message)) + message
 
 
+def connect_within(connection: socket.socket, path: str, seconds: float) -> None:
+    """Connects, and leaves the rest of the time as the limit of sends. Errors: BlockingIOError, if
+    nobody takes it in time. The limit is the kernel's, as Python's would find a socket whose queue
+    is full refused at once."""
+    deadline = time.monotonic() + seconds
+    connection.settimeout(None)  # Or that of socket.setdefaulttimeout() counts.
+    while True:
+        limit_sends(connection, max(deadline - time.monotonic(), 1e-6))
+        connection.connect(path)
+        try:
+            connection.getpeername()
+            return
+        except OSError as error:
+            # A signal has ended the wait, which Python takes for a connection.
+            if error.errno != errno.ENOTCONN:
+                raise
+
+
 def limit_sends(connection: socket.socket, seconds: float) -> None:
-    """0: no limit. The kernel's own, since it counts for connect() too; Python's would find a
-    socket whose queue is full refused at once."""
+    """0: no limit."""
     micros = max(round(seconds * 1e6), 1) if seconds else 0
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO,
                           struct.pack("@ll", *divmod(micros, 1_000_000)))

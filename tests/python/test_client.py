@@ -277,6 +277,14 @@ def test_what_breaks_a_connection_is_said(serve, tmp_path):
 
 # Goal: an afdd that is busy or hangs is not taken for one that is not there. Method: a queue that
 # nobody serves is filled.
+def expect_late(path):
+    begin = time.monotonic()
+    with pytest.raises(afd.DeadlineExceeded, match=f"^cannot reach afdd at {path}: it has not "
+                       "accepted the connection in time; afdd hangs or is stopped, see its log$"):
+        afd.Client(path=path, timeout=0.3)
+    assert time.monotonic() - begin > 0.25
+
+
 def test_a_queue_that_nobody_serves_has_an_end(tmp_path):
     path, queue = str(tmp_path / "afd.sock"), []
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -287,11 +295,18 @@ def test_a_queue_that_nobody_serves_has_an_end(tmp_path):
                 queue.append(
                     socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
                 queue[-1].connect(path)
-        begin = time.monotonic()
-        with pytest.raises(afd.DeadlineExceeded, match=f"^cannot reach afdd at {path}: it has not "
-                           "accepted the connection in time; afdd hangs or is stopped, see its log$"):
-            afd.Client(path=path, timeout=0.3)
-        assert time.monotonic() - begin > 0.25
+        expect_late(path)
+        # A signal meanwhile is no connection,
+        before = signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        expect_late(path)
+        signal.signal(signal.SIGALRM, before)
+        # and the process's own limit is not that of the client.
+        socket.setdefaulttimeout(5)
+        try:
+            expect_late(path)
+        finally:
+            socket.setdefaulttimeout(None)
     for each in queue:
         each.close()
 
