@@ -77,7 +77,9 @@ struct LevelResult {
     Histogram itl_spread_us;
     Histogram e2e_us;
     ClientHealth client;
-    int64_t elapsed_us = 0;    // To the end of the last request.
+    // To the end of the last request; of an open loop at least the time in which they arrive, or
+    // the rate would seem higher than it was.
+    int64_t elapsed_us = 0;
     bool interrupted = false;  // Ctrl-C, SIGTERM; what was in flight is kCancelled.
     std::string broken;        // Why the connection broke; empty: it did not.
     uint64_t num_guessed = 0;  // Successful requests whose tokens nobody told; chunks were counted.

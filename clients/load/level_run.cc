@@ -31,6 +31,7 @@ LevelRun::LevelRun(Door& door,
     const double span_s =
         extent.num_requests ? static_cast<double>(num_requests) / level.rate : duration_s;
     arrivals_us_ = poisson_arrivals_us(num_requests, span_s, workload.seed);
+    arrivals_end_us_ = std::llround(span_s * 1e6);
 }
 
 LevelResult LevelRun::run(uint64_t& next_request_id,
@@ -59,6 +60,8 @@ LevelResult LevelRun::run(uint64_t& next_request_id,
     }
     if (!result_.broken.empty()) {
         abandon_all(Outcome::kFailed, {Code::kUnavailable, result_.broken});
+    } else if (!result_.interrupted) {
+        result_.elapsed_us = std::max(result_.elapsed_us, arrivals_end_us_);
     }
     const int64_t total_us = std::max<int64_t>(1, now_us());
     busy_us_ += now_us() - loop_began_us_;

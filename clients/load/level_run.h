@@ -95,7 +95,10 @@ class LevelRun {
     Level level_;
     LevelExtent extent_;
     int64_t request_timeout_us_;
-    std::vector<int64_t> arrivals_us_;  // Open loop.
+    // Open loop.
+    std::vector<int64_t> arrivals_us_;
+    int64_t arrivals_end_us_ = 0;
+
     uint64_t* next_request_id_ = nullptr;
 
     std::chrono::steady_clock::time_point start_;

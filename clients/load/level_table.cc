@@ -57,8 +57,8 @@ std::string broken_text(const std::vector<LevelResult>& results) {
     return text;
 }
 
-// Every level asks the same requests: from the second on, the server may have computed their
-// prompts already, and so may the first, since the warm-up asks them, too.
+// Every level asks the same requests, prompts come again within one, and the warm-up asks some: the
+// server may have computed them already.
 std::string cache_text(const std::vector<LevelResult>& results) {
     std::string text;
     for (const LevelResult& result : results) {
@@ -75,8 +75,9 @@ std::string cache_text(const std::vector<LevelResult>& results) {
     }
     if (text.empty()) return "";
     return text +
-           " came from the server's prefix cache; to measure without it, start the server with "
-           "--prefix-cache false, or give prompts that it has not seen (--prompts)\n";
+           " came from the server's prefix cache; to measure without it, start the server without "
+           "it "
+           "(afdd: --prefix-cache false)\n";
 }
 
 }  // namespace

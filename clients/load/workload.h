@@ -43,7 +43,7 @@ Generate to_message(const Workload& workload, const PlannedRequest& planned);
 
 // Intended arrival times of a Poisson process in microseconds from the start, ascending, of which
 // exactly `num_requests` fall into `span_s`: the gaps up to the arrival behind the last of them are
-// scaled to it. So the rate of every run is the asked one, without the noise of the draw.
+// scaled to it. So every run has as many, without the noise of the draw.
 std::vector<int64_t> poisson_arrivals_us(uint64_t num_requests, double span_s, uint64_t seed);
 
 }  // namespace afd::client

@@ -292,8 +292,8 @@ TEST(RunSummary, SaysWhatCameFromThePrefixCache) {
     EXPECT_THAT(
         run_summary(results),
         HasSubstr("\nunder 1 % of the prompt tokens of c=2, 61 % of c=3 came from the server's "
-                  "prefix cache; to measure without it, start the server with --prefix-cache "
-                  "false, or give prompts that it has not seen (--prompts)\n"));
+                  "prefix cache; to measure without it, start the server without it (afdd: "
+                  "--prefix-cache false)\n"));
 }
 
 // Goal: a run that ended early does not look complete. Method: of two levels the second broke.

@@ -443,6 +443,7 @@ TEST_F(LevelRunTest, DurationEndsTheLevelAndInFlightRequestsFinish) {
         LevelRun slow(*door_, workload_, {0, 15}, extent, milliseconds(60'000));
         const LevelResult few = slow.run(next_request_id_, cancellation_, nullptr);
         EXPECT_EQ(few.requests.size(), 2u);
+        EXPECT_GE(few.elapsed_us, 100'000) << "more a second than were offered";
         for (const RequestRecord& request : few.requests) EXPECT_LT(request.intended_us, 100'000);
     }
 }
