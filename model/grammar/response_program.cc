@@ -37,7 +37,7 @@ ByteProgram::Node mark(ByteProgram& program, std::string_view text, ByteProgram:
 // Writes what reads any text up to the first `end`, and it, in front of `next`; none of `others`
 // comes before. Each state has read so many bytes of some of these marks; as '<' is the first byte
 // of each and no other, a byte that does not go on begins them anew or not at all. FF is no byte of
-// a text.
+// a text. REQUIRES: no mark begins with another.
 class TextBefore {
   public:
     TextBefore(ByteProgram& program,

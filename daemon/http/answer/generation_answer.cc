@@ -368,8 +368,10 @@ std::string GenerationAnswer::take_body() {
     body += ']';
     append_chat_prompt(choices_.front(), body);
     append_usage(body);
-    // Not `body + '}'`: it may be long.
     body += '}';
+    // It may be long: then it is the memory that is sent (append_response).
+    constexpr size_t kHeadBytes = 1024;
+    body.reserve(body.size() + kHeadBytes);
     return body;
 }
 

@@ -376,6 +376,12 @@ ApiResult<GenerationCall> read_chat(std::string_view body, const ApiModel& model
     }
     if (wish.sampling().has_response_format() &&
         call.output.reasoning == model::ReasoningSyntax::kChannels) {
+        if (!conversation.add_generation_prompt) {
+            return unsupported_field("add_generation_prompt",
+                                     "add_generation_prompt = false is not supported with a "
+                                     "response_format for this model: its answer begins within a "
+                                     "message; leave add_generation_prompt out");
+        }
         call.output.reasoning = model::ReasoningSyntax::kFinalChannel;
     }
     if (choice.kind == ToolChoice::Kind::kRequired) {

@@ -33,7 +33,8 @@ struct ResponseFrame {
     bool is_to_head = false;  // To HEAD: with the length of the body, and without it.
 };
 
-// A long body becomes `out` itself if that is empty: it is not copied.
+// A long body becomes `out` itself if that is empty: no second one is made, if it has room for the
+// head.
 void append_response(HttpResponse response, const ResponseFrame& frame, std::string& out);
 
 // The head of a stream of server-sent events; `headers` besides those that every stream has.

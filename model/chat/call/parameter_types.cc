@@ -19,9 +19,8 @@ using FunctionKinds = ParameterTypes::FunctionKinds;
 constexpr int kSchemaDepthMax = 16;
 // Members, values and bytes of references and of names of parameters looked at for all parameters
 // of a request: alternatives that refer to each other would multiply. Of what is beyond them
-// nothing is said. 128 tools of 20 parameters with names of 16 bytes take half of them, and all of
-// them 5 ms.
-constexpr size_t kLooksMax = 100'000;
+// nothing is said. 128 tools of 20 parameters with names of 16 bytes take a sixth of them.
+constexpr size_t kLooksMax = 300'000;
 
 const SchemaJson* member_of(const SchemaJson& json, std::string_view key) {
     if (!json.is_object()) return nullptr;

@@ -149,6 +149,11 @@ TEST_F(ChatCallTest, AFormatIsThatOfTheFinalChannel) {
     EXPECT_TRUE(format.json_object());
     EXPECT_TRUE(format.in_final_channel());
     EXPECT_FALSE(format.thinks_first() || format.may_think());
+    const ApiError outside =
+        refusal(R"(,"response_format":{"type":"json_object"},"add_generation_prompt":false)");
+    EXPECT_EQ(outside.status, 400);
+    EXPECT_EQ(outside.param, "add_generation_prompt");
+    EXPECT_THAT(outside.message, HasSubstr("leave add_generation_prompt out"));
     use_chatml();
     EXPECT_FALSE(read(R"(,"response_format":{"type":"json_object"})")
                      .prompts.at(0)
