@@ -63,7 +63,7 @@ std::vector<LinkWatch::News> LinkWatch::look(const client::Status& status,
         if (!entry.second.text.empty()) {
             news.push_back({false,
                             fmt::format("attention {} and ffn {}: their link is open again, or "
-                                        "one of them has ended",
+                                        "one of them no longer serves",
                                         entry.first.first,
                                         entry.first.second)});
         }

@@ -32,9 +32,9 @@ class StreamSocket {
     // Whoever has something to say appends it here; write() sends it.
     std::string& output() { return output_; }
     size_t unsent_bytes() const { return output_.size() - num_sent_; }
-    // Sends what the socket takes now, at most kWriteBytesMax: a client that reads as fast as this
-    // side writes would keep the others waiting. The socket stays writable then, so whoever watches
-    // it writes on. False: the client has gone.
+    // Sends what the socket takes now, a call at most kWriteBytesMax: a client that reads as fast
+    // as this side writes would keep the others waiting. The socket stays writable then, so whoever
+    // watches it writes on. False: the client has gone.
     bool write();
     // Counts what the other end has taken, from some number on: more means that it reads, which
     // write() shows only when a good part of the kernel's buffer is free again.
