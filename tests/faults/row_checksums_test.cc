@@ -136,7 +136,10 @@ std::vector<std::string> flags(const std::string& row_checksums, const std::stri
             "--router",
             router,
             "--row-checksums",
-            row_checksums};
+            row_checksums,
+            // Who is stopped again and again is stopped at whatever look.
+            "--stop-timeout-ms",
+            "0"};
 }
 
 class RowChecksums : public testing::TestWithParam<const char*> {};

@@ -61,10 +61,10 @@ TEST_F(SupervisorTest, WorkerWithMuchToLoadHasMoreTimeToGetReady) {
 TEST_F(SupervisorTest, WorkerThatStartsIsNotLateBecauseAfddWasStopped) {
     const std::string file = directory_.path("go_on");
     const ScopedVariable hang("AFD_FAKE_HANG", file.c_str());
-    config_.start_timeout_ms = 3000;
+    config_.start_timeout_ms = 6000;
     start();
     EXPECT_FALSE(run_for(loop_, 300, [&] { return worker("ffn", 0).num_restarts() > 0; }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(4000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(6500));
     std::ofstream(file).put('x');
     ASSERT_TRUE(run_until(loop_, [&] { return program_.is_ready; }));
     EXPECT_EQ(worker("ffn", 0).num_restarts(), 0U);
