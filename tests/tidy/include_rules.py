@@ -140,7 +140,8 @@ NAMESPACES = {
 # What tests share; a test itself is in the namespace of what it tests. (Within afd, a namespace
 # afd::testing would hide that of GoogleTest.)
 TEST_NAMESPACES = ["afd::test", "afd::fuzz"]
-FORWARD_DECLARATION = re.compile(r"((class|struct|enum class) [\w: ]+;)? *(//.*)?")
+FORWARD_DECLARATION = re.compile(
+    r"(template <[^>]*>)? *((class|struct|enum class) [\w: ]+;)? *(//.*)?")
 
 
 def includes_of(lines: list[str]) -> Iterator[tuple[int, str]]:

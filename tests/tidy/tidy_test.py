@@ -65,7 +65,8 @@ class TidyTest(unittest.TestCase):
                 ("proto/a.h", filled.format("afd")),
                 ("tests/clients/a.h", filled.format("afd::client")),
                 ("tests/clients/a.h", filled.format("afd::test")),
-                ("tools/a.h", "namespace afd {\nclass A;  // Ours.\nstruct B;\n}")):
+                ("tools/a.h", "namespace afd {\nclass A;  // Ours.\nstruct B;\n"
+                              "template <typename T> class C;\n}")):
             result = self.run_tidy({name: HEADER + text + "\n"})
             self.assertEqual(result.returncode, 0, result.stdout)
 
