@@ -40,6 +40,24 @@ std::optional<uint32_t> node_number(std::string_view name) {
     return number;
 }
 
+// "0-2,5".
+std::optional<std::set<uint32_t>> parse_nodes(const std::string& text) {
+    std::set<uint32_t> nodes;
+    std::istringstream list(text);
+    for (std::string range; std::getline(list, range, ',');) {
+        const char* const end = range.data() + range.size();
+        uint32_t first = 0;
+        auto parsed = std::from_chars(range.data(), end, first);
+        uint32_t last = first;
+        if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-') {
+            parsed = std::from_chars(parsed.ptr + 1, end, last);
+        }
+        if (parsed.ec != std::errc() || parsed.ptr != end || last >= kNodesMax) return std::nullopt;
+        for (uint32_t node = first; node <= last; ++node) nodes.insert(node);
+    }
+    return nodes;
+}
+
 // Lines are "Node 0 MemFree:  1024 kB".
 uint64_t room_of(const std::filesystem::path& meminfo) {
     std::ifstream file(meminfo);
@@ -58,13 +76,42 @@ uint64_t room_of(const std::filesystem::path& meminfo) {
     return sum_kib * 1024;
 }
 
+struct Room {
+    uint64_t on_all = 0;
+    uint64_t on_allowed = 0;
+};
+
+Room room_on(const std::string& root, const std::set<uint32_t>& allowed) {
+    Room room;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
+        const auto node = node_number(entry.path().filename().string());
+        if (!node) continue;
+        const uint64_t bytes = room_of(entry.path() / "meminfo");
+        room.on_all += bytes;
+        if (allowed.contains(*node)) room.on_allowed += bytes;
+    }
+    return room;
+}
+
 }  // namespace
+
+std::optional<std::set<uint32_t>> memory_nodes_of_status(std::istream& status) {
+    for (std::string line; std::getline(status, line);) {
+        std::istringstream words(line);
+        std::string name;
+        std::string list;
+        if (words >> name >> list && name == "Mems_allowed_list:") return parse_nodes(list);
+    }
+    return std::nullopt;
+}
 
 std::optional<std::set<uint32_t>> allowed_memory_nodes() {
     NodeMask mask{};
     if (::syscall(SYS_get_mempolicy, nullptr, mask.data(), kNodesMax, 0, MPOL_F_MEMS_ALLOWED) !=
         0) {
-        return std::nullopt;
+        std::ifstream status("/proc/thread-self/status");
+        return memory_nodes_of_status(status);
     }
     NodeMask bound{};
     int mode = 0;
@@ -79,19 +126,15 @@ std::optional<std::set<uint32_t>> allowed_memory_nodes() {
 uint64_t available_on_nodes(const std::string& root,
                             const std::set<uint32_t>& allowed,
                             uint64_t machine_bytes) {
-    uint64_t on_all = 0;
-    uint64_t on_allowed = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-        const auto node = node_number(entry.path().filename().string());
-        if (!node) continue;
-        const uint64_t bytes = room_of(entry.path() / "meminfo");
-        on_all += bytes;
-        if (allowed.contains(*node)) on_allowed += bytes;
-    }
-    if (on_allowed == on_all) return machine_bytes;
-    const double part = static_cast<double>(on_allowed) / static_cast<double>(on_all);
+    const Room room = room_on(root, allowed);
+    if (room.on_allowed == room.on_all) return machine_bytes;
+    const double part = static_cast<double>(room.on_allowed) / static_cast<double>(room.on_all);
     return static_cast<uint64_t>(part * static_cast<double>(machine_bytes));
+}
+
+bool has_other_nodes(const std::string& root, const std::set<uint32_t>& allowed) {
+    const Room room = room_on(root, allowed);
+    return room.on_allowed < room.on_all;
 }
 
 }  // namespace afd::schedule

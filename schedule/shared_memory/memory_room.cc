@@ -39,6 +39,12 @@ uint64_t available_memory_bytes(uint64_t wanted_bytes) {
         control_group_room_bytes(kControlGroupRoot, own_control_groups(), wanted_bytes));
 }
 
+std::string available_where() {
+    const auto nodes = allowed_memory_nodes();
+    if (!nodes || !has_other_nodes(kMemoryNodesRoot, *nodes)) return "";
+    return " on the memory nodes that it may use";
+}
+
 Result<> check_memory_room(const std::string& what,
                            uint64_t size_bytes,
                            const std::string& remedy) {

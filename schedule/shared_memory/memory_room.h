@@ -18,6 +18,10 @@ namespace afd::schedule {
 // all that there are, and takes less time.
 uint64_t available_memory_bytes(uint64_t wanted_bytes = UINT64_MAX);
 
+// " on the memory nodes that it may use", where this process may not use all; else empty: for a
+// message that says what is available.
+std::string available_where();
+
 // Whether there is room for `size_bytes` more; `what` needs them. `remedy`: what to do if there is
 // not, besides giving the machine or the control group more.
 // Errors: kResourceExhausted, naming what, the bytes, what is available and what to do.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a process that is bound to memory nodes counts on no others. Method: a tree of files as the
-// kernel shows nodes; and a binding of this thread. Oracle: the parts, by hand.
+// kernel shows nodes; texts of a thread's status; and a binding of this thread. Oracle: the parts,
+// by hand.
 #include "schedule/shared_memory/memory_nodes.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +10,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "schedule/shared_memory/memory_room.h"
 #include "tests/temporary_directory.h"
@@ -57,22 +61,66 @@ TEST_F(MemoryNodes, WithoutMemoryCountForNothing) {
     EXPECT_EQ(available_on_nodes(directory_.path("missing"), {0}, 900), 900u);
 }
 
-// A container may refuse both calls; then nobody says, as without nodes.
-TEST(AllowedMemoryNodes, AreThoseOfABinding) {
-    const auto before = allowed_memory_nodes();
-    if (!before) {
-        EXPECT_NE(::syscall(SYS_get_mempolicy, nullptr, nullptr, 0, 0, 0), 0);
-        return;
+TEST_F(MemoryNodes, AreOthersOnlyWithRoom) {
+    write_node(0, 100, 100);
+    write_node(1, 0, 0);
+    EXPECT_FALSE(has_other_nodes(directory_.path(), {0}));
+    EXPECT_TRUE(has_other_nodes(directory_.path(), {1}));
+    EXPECT_FALSE(has_other_nodes(directory_.path(), {0, 1}));
+    EXPECT_FALSE(has_other_nodes(directory_.path("missing"), {1}));
+}
+
+// Goal: where get_mempolicy is refused, a cpuset counts all the same. Oracle: by hand; and of this
+// thread, what the kernel's list has besides.
+TEST(AllowedMemoryNodes, AreInTheStatusOfAThread) {
+    const auto nodes_in = [](const std::string& text) {
+        std::istringstream status("Name:\tafdd\nMems_allowed:\t00000000,00000001\n" + text);
+        return memory_nodes_of_status(status);
+    };
+    using Nodes = std::set<uint32_t>;
+    EXPECT_EQ(nodes_in("Mems_allowed_list:\t0\n"), Nodes{0});
+    EXPECT_EQ(nodes_in("Mems_allowed_list:\t0-2,5,8-9\nvoluntary_ctxt_switches:\t1\n"),
+              (Nodes{0, 1, 2, 5, 8, 9}));
+    EXPECT_EQ(nodes_in(""), std::nullopt);
+    for (const char* list : {"x", "1-", "1,,2", "-1", "0-9999999", "0-1023x", "4294967296"}) {
+        EXPECT_EQ(nodes_in(std::string("Mems_allowed_list:\t") + list + "\n"), std::nullopt)
+            << list;
     }
-    ASSERT_FALSE(before->empty());
+    std::ifstream own("/proc/thread-self/status");
+    const auto nodes = memory_nodes_of_status(own);
+    const auto allowed = allowed_memory_nodes();
+    ASSERT_TRUE(nodes && allowed);
+    EXPECT_TRUE(std::ranges::includes(*nodes, *allowed));
+}
+
+// A container may refuse both calls; then there is nothing to bind.
+TEST(AllowedMemoryNodes, AreThoseOfABinding) {
+    constexpr size_t kBits = 1024;
+    using Mask = std::array<unsigned long, kBits / 64>;
+    const auto set_policy = [](int mode, const Mask& mask) {
+        // The kernel takes one bit less than it is told.
+        return ::syscall(SYS_set_mempolicy, mode, mask.data(), kBits + 1);
+    };
+    // The test may run under numactl itself.
+    int mode_before = 0;
+    Mask mask_before{};
+    if (::syscall(SYS_get_mempolicy, &mode_before, mask_before.data(), kBits, 0, 0) != 0) return;
+    const auto before = allowed_memory_nodes();
+    ASSERT_TRUE(before && !before->empty());
     const uint32_t last = *before->rbegin();
-    ASSERT_LT(last, 64u);
-    const unsigned long mask = 1UL << last;
-    ASSERT_EQ(::syscall(SYS_set_mempolicy, MPOL_BIND, &mask, 65), 0);
+    ASSERT_LT(last, kBits);
+    Mask mask{};
+    mask[last / 64] = 1UL << last % 64;
+    ASSERT_EQ(set_policy(MPOL_BIND, mask), 0);
     EXPECT_EQ(allowed_memory_nodes(), std::set<uint32_t>{last});
     EXPECT_GT(available_memory_bytes(), 0u);
-    ASSERT_EQ(::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0), 0);
+    ASSERT_EQ(set_policy(mode_before, mask_before), 0);
     EXPECT_EQ(allowed_memory_nodes(), before);
+    int mode_after = 0;
+    Mask mask_after{};
+    ASSERT_EQ(::syscall(SYS_get_mempolicy, &mode_after, mask_after.data(), kBits, 0, 0), 0);
+    EXPECT_EQ(mode_after, mode_before);
+    EXPECT_EQ(mask_after, mask_before);
 }
 
 }  // namespace
