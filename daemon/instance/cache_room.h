@@ -8,12 +8,18 @@
 #include <cstdint>
 #include <string>
 
+#include "model/decoder/expert_cache.h"
+#include "model/family/model_files.h"
+#include "ops/format/numeric_class.h"
+
 namespace afd::daemon {
 
 struct CacheRoom {
-    uint64_t missing_bytes = 0;  // Of layers that are not there yet.
+    uint64_t all_bytes = 0;      // Of all layers.
+    uint64_t missing_bytes = 0;  // Which those need that are not there yet.
     uint64_t free_bytes = UINT64_MAX;
-    bool is_memory = false;  // tmpfs or ramfs.
+    bool is_writable = true;  // By this user.
+    bool is_memory = false;   // tmpfs or ramfs.
 
     uint64_t lacking_bytes() const {
         return missing_bytes > free_bytes ? missing_bytes - free_bytes : 0;
@@ -23,7 +29,11 @@ struct CacheRoom {
 };
 
 // As the kernel tells it of `directory`, or of the nearest one above that is there. Unknown is
-// enough.
-CacheRoom room_at(const std::string& directory, uint64_t missing_bytes);
+// enough; where nothing can be written, nothing is free.
+CacheRoom room_at(const std::string& directory, const model::CacheBytes& bytes);
+// For the packed experts of a model.
+CacheRoom room_for_experts(const std::string& directory,
+                           const model::ModelFiles& files,
+                           ops::NumericClass numeric_class);
 
 }  // namespace afd::daemon

@@ -17,7 +17,6 @@
 #include "model/attention/layer_windows.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/decoder/attention_half.h"
-#include "model/decoder/expert_cache.h"
 #include "model/decoder/expert_weights.h"
 #include "model/decoder/serving_memory.h"
 #include "proto/failure.h"
@@ -145,20 +144,23 @@ uint64_t segment_bytes_on(const std::string& host,
 CacheRoom cache_room_of(const Config& config, const MemorySources& sources) {
     if (sources.cache_room) return *sources.cache_room;
     if (sources.files == nullptr) return {};
-    const std::string directory = choose_weight_cache(config).directory;
-    return room_at(
-        directory,
-        model::ExpertCache::missing_bytes(directory, *sources.files, sources.numeric_class));
+    return room_for_experts(
+        choose_weight_cache(config).directory, *sources.files, sources.numeric_class);
 }
 
-// `of_workers`: what all experts would take if each worker had its own.
+// Which layers find no room is not known, so workers lack that part of the experts that they have.
+// `of_workers`: what these would take if each worker had its own.
 InstanceMemory fit_into_cache(InstanceMemory memory, uint64_t of_workers) {
     const CacheRoom& room = memory.cache_room;
-    const uint64_t mapped = memory.mapped_expert_bytes;
-    const uint64_t lacking = std::min(room.lacking_bytes(), mapped);
-    const double part = static_cast<double>(lacking) / static_cast<double>(mapped);
-    memory.private_expert_bytes = static_cast<uint64_t>(part * static_cast<double>(of_workers));
-    memory.mapped_expert_bytes = mapped - lacking;
+    if (room.lacking_bytes() > 0) {
+        const double part =
+            static_cast<double>(room.lacking_bytes()) / static_cast<double>(room.all_bytes);
+        const auto lacking = [part](uint64_t bytes) {
+            return static_cast<uint64_t>(part * static_cast<double>(bytes));
+        };
+        memory.private_expert_bytes = lacking(of_workers);
+        memory.mapped_expert_bytes -= lacking(memory.mapped_expert_bytes);
+    }
     if (room.is_memory) {
         // Those that are there already are no longer available.
         memory.cached_expert_bytes = room.missing_bytes - room.lacking_bytes();
@@ -182,7 +184,9 @@ std::string InstanceMemory::private_text() const {
     add("rows of passes", pass_bytes);
     add("segments", segment_bytes);
     add("windows", window_bytes);
-    add("experts without a weight cache", private_expert_bytes);
+    add(cache_room.lacking_bytes() > 0 ? "experts without room in the weight cache"
+                                       : "experts without a weight cache",
+        private_expert_bytes);
     add("experts in a weight cache of memory", cached_expert_bytes);
     return text;
 }
@@ -191,10 +195,15 @@ std::string InstanceMemory::remedy() const {
     std::string text;
     // Where rows are most of it, the rest hardly matters.
     const uint64_t exchanged_bytes = pass_bytes + segment_bytes + window_bytes;
-    if (exchanged_bytes > attention_bytes + kv_bytes + private_expert_bytes) {
+    const uint64_t expert_bytes = private_expert_bytes + cached_expert_bytes;
+    if (exchanged_bytes > attention_bytes + kv_bytes + expert_bytes) {
         text = "lower micro_batches or micro_batch_size, ";
     }
-    if (private_expert_bytes > 0) text += "let workers share their experts (weight_cache), ";
+    if (cache_room.lacking_bytes() > 0 || cached_expert_bytes > 0) {
+        text += "make room for the weight cache, or name one on a disk (weight_cache), ";
+    } else if (private_expert_bytes > 0) {
+        text += "let workers share their experts (weight_cache), ";
+    }
     if (num_attention_workers > 0) {
         text += "lower attention_workers or kv_tokens, choose a smaller kv_dtype, ";
     }
@@ -238,11 +247,12 @@ Result<> check_room_for(const InstanceMemory& memory,
     const uint64_t num_available = schedule::available_memory_bytes();
     if (num_bytes <= num_available) return {};
     return resource_exhausted(
-        "the workers of this host need {} MiB of memory{} ({}), and {} MiB are available: {}",
+        "the workers of this host need {} MiB of memory{} ({}), and {} MiB are available{}: {}",
         with(num_bytes >> 20,
              others,
              memory.private_text(),
              num_available >> 20,
+             schedule::available_where(),
              remedy.empty() ? memory.remedy() : remedy));
 }
 

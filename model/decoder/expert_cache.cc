@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,14 @@ uint64_t modified_ns(const std::string& path) {
            static_cast<uint64_t>(status.st_mtim.tv_nsec);
 }
 
+// What the disk has of the file; 0 if there is none.
+uint64_t stored_bytes(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return 0;
+    constexpr uint64_t kStatBlockBytes = 512;  // Of stat(), whatever the file system's are.
+    return static_cast<uint64_t>(status.st_blocks) * kStatBlockBytes;
+}
+
 }  // namespace
 
 Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
@@ -70,17 +79,25 @@ Result<ExpertCache> ExpertCache::open(const WeightCache& cache,
     return experts;
 }
 
-uint64_t ExpertCache::missing_bytes(const std::string& directory,
-                                    const ModelFiles& files,
-                                    ops::NumericClass numeric_class) {
+CacheBytes ExpertCache::bytes_in(const std::string& directory,
+                                 const ModelFiles& files,
+                                 ops::NumericClass numeric_class) {
     ExpertCache experts(files, numeric_class);
     experts.folder_ = directory + "/" + experts.folder_name();
-    uint64_t missing = 0;
+    CacheBytes bytes;
+    uint64_t largest_replaced = 0;
     for (uint32_t layer = 0; layer < files.config().num_layers; ++layer) {
+        const std::vector<size_t> blocks = experts.block_bytes(layer);
+        const auto of_layer = std::accumulate(blocks.begin(), blocks.end(), uint64_t{0});
+        bytes.all += of_layer;
         if (experts.map(layer).ok()) continue;
-        for (const size_t bytes : experts.block_bytes(layer)) missing += bytes;
+        const uint64_t replaced = std::min(of_layer, stored_bytes(experts.path(layer)));
+        bytes.missing += of_layer - replaced;
+        largest_replaced = std::max(largest_replaced, replaced);
     }
-    return missing;
+    // The old file stays until the new one is whole.
+    bytes.missing += largest_replaced;
+    return bytes;
 }
 
 // Everything that decides about the bytes is in the name or in the key: two models, classes or

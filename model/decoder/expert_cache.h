@@ -27,6 +27,12 @@
 
 namespace afd::model {
 
+// Of all layers' files, whichever experts a worker has.
+struct CacheBytes {
+    uint64_t all = 0;
+    uint64_t missing = 0;  // What the disk needs beyond what it has, at any time of the packing.
+};
+
 class ExpertCache {
   public:
     // Creates the folder of this model. Errors: those of WeightCache::folder.
@@ -34,11 +40,11 @@ class ExpertCache {
                                     const ModelFiles& files,
                                     ops::NumericClass numeric_class);
 
-    // What the files of layers will take that are not in `directory`, or of another version; empty:
-    // of none. Creates nothing.
-    static uint64_t missing_bytes(const std::string& directory,
-                                  const ModelFiles& files,
-                                  ops::NumericClass numeric_class);
+    // Missing are files that are not in `directory`, or of another version; these make room when
+    // they are replaced, one after the other. Creates nothing.
+    static CacheBytes bytes_in(const std::string& directory,
+                               const ModelFiles& files,
+                               ops::NumericClass numeric_class);
 
     // Maps the layer's file. Errors: those of SealedFile::open.
     Result<SealedFile> map(uint32_t layer) const;

@@ -107,7 +107,7 @@ TEST(BadInput, TooLittleSharedMemoryIsSaidBeforeAWorkerStarts) {
                              "--micro-batch-size",
                              "4096"}),
                    4,
-                   "are available: lower micro_batches or micro_batch_size");
+                   ": lower micro_batches or micro_batch_size");
 }
 
 TEST(BadInput, TooManyAttentionWorkersNamesTheLimit) {

@@ -17,6 +17,7 @@
 #include "daemon/instance/window_memory.h"
 #include "model/decoder/serving_memory.h"
 #include "schedule/shared_memory/instance_segments.h"
+#include "schedule/shared_memory/memory_room.h"
 #include "schedule/shared_memory/worker_segments.h"
 #include "tests/daemon/scoped_variable.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
@@ -164,7 +165,9 @@ TEST_F(InstanceMemoryTest, CountsPrivateExpertsOfEachWorker) {
 // Oracle: the part of them that finds none.
 TEST_F(InstanceMemoryTest, CountsExpertsThatTheDiskOfTheCacheHasNoRoomForAsPrivate) {
     const uint64_t two_workers = serving().experts + replicated_bytes();
-    cache_room_ = {.missing_bytes = serving().experts, .free_bytes = serving().experts};
+    cache_room_ = {.all_bytes = serving().experts,
+                   .missing_bytes = serving().experts,
+                   .free_bytes = serving().experts};
     EXPECT_EQ(memory().mapped_expert_bytes, serving().experts);
     EXPECT_EQ(memory().private_expert_bytes, 0u);
     cache_room_.free_bytes = 0;
@@ -173,22 +176,50 @@ TEST_F(InstanceMemoryTest, CountsExpertsThatTheDiskOfTheCacheHasNoRoomForAsPriva
     cache_room_.free_bytes = serving().experts / 2;
     EXPECT_EQ(memory().mapped_expert_bytes, serving().experts / 2);
     EXPECT_EQ(memory().private_expert_bytes, two_workers / 2);
+    EXPECT_THAT(memory().private_text(), HasSubstr("experts without room in the weight cache "));
+    EXPECT_THAT(memory().remedy(),
+                AllOf(HasSubstr("make room for the weight cache, or name one on a disk "
+                                "(weight_cache), "),
+                      Not(HasSubstr("let workers share"))));
     config_.weight_cache = "off";
     EXPECT_EQ(memory().cache_room.missing_bytes, 0u) << "nobody looks at a cache that is off";
     EXPECT_EQ(memory().private_expert_bytes, two_workers);
 }
 
+// Goal: a host with a part of the experts packs whole layers all the same. Method: the same disk,
+// which has room for half of the layers, for one of two FFN workers. Oracle: half of its own.
+TEST_F(InstanceMemoryTest, LacksAsMuchOfItsExpertsAsOfTheLayers) {
+    config_.ffn_hosts = "local,b";
+    const uint64_t own = memory().mapped_expert_bytes;
+    const uint64_t of_all = serving().experts;
+    ASSERT_LT(own, of_all);
+    cache_room_ = {.all_bytes = of_all, .missing_bytes = of_all, .free_bytes = of_all / 2};
+    EXPECT_NEAR(
+        static_cast<double>(memory().private_expert_bytes), static_cast<double>(own / 2), 1);
+    EXPECT_EQ(memory().mapped_expert_bytes + memory().private_expert_bytes, own);
+}
+
 // Goal: a weight cache in memory is counted, once, as far as it is not there yet.
 TEST_F(InstanceMemoryTest, CountsAWeightCacheThatIsMemory) {
-    cache_room_ = {.missing_bytes = 1000, .free_bytes = 600, .is_memory = true};
+    cache_room_ = {.all_bytes = serving().experts,
+                   .missing_bytes = 1000,
+                   .free_bytes = 600,
+                   .is_memory = true};
     const InstanceMemory all = memory();
     EXPECT_EQ(all.cached_expert_bytes, 600u);
     EXPECT_EQ(all.mapped_expert_bytes, 0u) << "the kernel cannot drop and read it again";
-    EXPECT_GT(all.private_expert_bytes, 400u);
+    EXPECT_GE(all.private_expert_bytes, 400u);
+    EXPECT_LT(all.private_expert_bytes, 800u);
     cache_room_.missing_bytes = uint64_t{3} << 20;
     cache_room_.free_bytes = uint64_t{4} << 20;
     EXPECT_EQ(memory().private_expert_bytes, 0u);
     EXPECT_THAT(memory().private_text(), HasSubstr("experts in a weight cache of memory 3 MiB"));
+    EXPECT_THAT(memory().remedy(),
+                AllOf(HasSubstr("or name one on a disk (weight_cache), "),
+                      Not(HasSubstr("lower micro_batches"))));
+    cache_room_.missing_bytes = 0;
+    EXPECT_THAT(memory().remedy(),
+                AllOf(HasSubstr("lower micro_batches"), Not(HasSubstr("weight_cache"))));
 }
 
 // Goal: what runs on other hosts is theirs. Oracle: the part of each role.
@@ -265,11 +296,12 @@ TEST_F(InstanceMemoryTest, RefusesWhatDoesNotFit) {
                 AllOf(HasSubstr("the workers of this host need 10737"),
                       HasSubstr("(weights of 3 attention workers 1073741824 MiB, KV caches of 3 "
                                 "attention workers "),
-                      HasSubstr(" MiB are available: lower attention_workers or kv_tokens")));
+                      HasSubstr(" MiB are available" + schedule::available_where() +
+                                ": lower attention_workers or kv_tokens")));
     const Result<> beside = check_room_for(needed, " beside those that serve", "wait");
     EXPECT_THAT(beside.error().message,
                 AllOf(HasSubstr("MiB of memory beside those that serve (weights"),
-                      HasSubstr(" MiB are available: wait")));
+                      HasSubstr(" MiB are available" + schedule::available_where() + ": wait")));
 }
 
 }  // namespace

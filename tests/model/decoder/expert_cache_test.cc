@@ -20,7 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "model/checkpoint/expert_tensors.h"
 #include "model/decoder/expert_weights.h"
+#include "model/decoder/serving_memory.h"
 #include "proto/sanitizers.h"
 #include "tests/model/checkpoint/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
@@ -96,6 +98,11 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
         return bytes_of(load(slots, WeightCache()).value().table);
     }
 
+    CacheBytes cache_bytes() const {
+        return ExpertCache::bytes_in(
+            directory_.path() + "/cache", *files_, ops::best_numeric_class());
+    }
+
     // What rank `rank` of `num_ranks` holds: every num_ranks-th routed expert, all others.
     std::vector<ExpertSlot> shard(uint32_t rank, uint32_t num_ranks) const {
         std::vector<ExpertSlot> slots;
@@ -107,6 +114,14 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
         return slots;
     }
 
+    uint64_t layer_bytes(uint32_t layer) const {
+        uint64_t bytes = 0;
+        for (uint32_t expert = 0; expert < num_layer_experts(files_->config(), layer); ++expert) {
+            bytes +=
+                packed_expert_bytes(files_->config(), layer, expert, ops::best_numeric_class());
+        }
+        return bytes;
+    }
     // The file of a layer.
     std::string file(uint32_t layer) const {
         for (const auto& entry : fs::directory_iterator(directory_.path() + "/cache")) {
@@ -133,15 +148,13 @@ class ExpertCacheTest : public ::testing::TestWithParam<ops::WeightFormat> {
 
 TEST_P(ExpertCacheTest, PacksOnceAndThenMapsTheSameBytes) {
     const std::string cache = directory_.path() + "/cache";
-    const auto missing_bytes = [&] {
-        return ExpertCache::missing_bytes(cache, *files_, ops::best_numeric_class());
-    };
-    EXPECT_EQ(missing_bytes(), without_cache(slots_).size());
+    EXPECT_EQ(cache_bytes().all, without_cache(slots_).size());
+    EXPECT_EQ(cache_bytes().missing, without_cache(slots_).size());
     EXPECT_FALSE(fs::exists(cache)) << "who only asks makes nothing";
     const LoadedExperts first = loaded(slots_);
     EXPECT_EQ(first.report.num_written, kNumLayers);
     EXPECT_EQ(first.report.warning, "");
-    EXPECT_EQ(missing_bytes(), 0u);
+    EXPECT_EQ(cache_bytes().missing, 0u);
     const LoadedExperts second = loaded(slots_);
     EXPECT_EQ(second.report.num_mapped, kNumLayers);
     EXPECT_EQ(second.report.num_written + second.report.num_private, 0u);
@@ -149,6 +162,23 @@ TEST_P(ExpertCacheTest, PacksOnceAndThenMapsTheSameBytes) {
     EXPECT_EQ(bytes_of(first.table), without_cache(slots_));
     EXPECT_EQ(bytes_of(second.table), without_cache(slots_));
     EXPECT_EQ(load(slots_, WeightCache()).value().report.num_private, kNumLayers);
+}
+
+// Goal: files of another version need little room, since each is replaced by the next one of its
+// layer. Method: the headers of all are damaged, as of another layout. Oracle: the largest layer;
+// and where one is not there, that one besides.
+TEST_P(ExpertCacheTest, FilesOfAnotherVersionMakeRoomForTheNext) {
+    (void)loaded(slots_);
+    uint64_t largest = 0;
+    for (uint32_t layer = 0; layer < kNumLayers; ++layer) {
+        damage(layer, 0);
+        largest = std::max(largest, layer_bytes(layer));
+    }
+    EXPECT_EQ(cache_bytes().missing, largest);
+    fs::remove(file(0));
+    EXPECT_EQ(cache_bytes().missing, largest + layer_bytes(0));
+    EXPECT_EQ(loaded(slots_).report.num_written, kNumLayers);
+    EXPECT_EQ(cache_bytes().missing, 0u);
 }
 
 TEST_P(ExpertCacheTest, EverySplitOfTheExpertsSharesTheFiles) {
