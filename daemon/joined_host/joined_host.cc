@@ -15,6 +15,7 @@
 #include "daemon/config/worker_name.h"
 #include "daemon/control/worker_options.h"
 #include "daemon/instance/build_version.h"
+#include "daemon/instance/cache_room.h"
 #include "daemon/instance/weight_cache_choice.h"
 #include "daemon/joined_host/local_welcome.h"
 #include "daemon/placement/ucx_host.h"
@@ -262,6 +263,17 @@ void JoinedHost::on_leader_refuses(const Error& why) {
     end(why.code == Code::kResourceExhausted ? ExitCode::kSharedMemory : ExitCode::kUsage);
 }
 
+// Once, before anything is packed. The leader, which counts this host's memory, cannot look.
+void JoinedHost::look_at_cache(const cluster::Take& wanted) {
+    const auto numeric_class = ops::parse_numeric_class(wanted.welcome().numeric_class());
+    const bool has_experts = wanted.role() == control::FFN;
+    if (has_looked_at_cache_ || !has_experts || !numeric_class || !shares_experts(config_)) return;
+    has_looked_at_cache_ = true;
+    const std::string& directory = setup_.weight_cache_directory();
+    const CacheRoom room = room_for_experts(directory, setup_.model(), *numeric_class);
+    if (const auto text = room.warning(directory); !text.empty()) log::warn("{}", text);
+}
+
 Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
     if (is_ending_) return failed_precondition("this host is leaving");
     // Those of a leader that there was before: its places may have been others.
@@ -274,6 +286,7 @@ Result<Seat*> JoinedHost::seat_of(const cluster::Take& wanted) {
     }
     // It gets its cores when its process starts.
     AFD_TRY(free_cpu_index(wanted.role()));
+    look_at_cache(wanted);
     AFD_ASSIGN(auto seat, Seat::make(loop_, seat_settings(wanted.role(), wanted.index())));
     Seat* const made = seat.get();
     seats_[{wanted.role(), wanted.index()}] = std::move(seat);

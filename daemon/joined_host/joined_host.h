@@ -80,6 +80,7 @@ class JoinedHost final : private LeaderListener, private SlotOwner {
     Result<> listen_beside(const ClusterLink& leader);
     // Stand-ins.
     Result<Seat*> seat_of(const cluster::Take& wanted);
+    void look_at_cache(const cluster::Take& wanted);
     Result<size_t> free_cpu_index(control::Role role) const;
     Result<> share_cores(Seat& seat, control::Role role);
     Seat::Settings seat_settings(control::Role role, uint32_t index);
@@ -127,7 +128,8 @@ class JoinedHost final : private LeaderListener, private SlotOwner {
     Timer grace_timer_;
     EndSignals end_signals_;
     std::optional<uint64_t>
-        ending_since_ms_;      // Workers that no stand-in wants; none: there are none.
+        ending_since_ms_;  // Workers that no stand-in wants; none: there are none.
+    bool has_looked_at_cache_ = false;
     bool is_leaving_ = false;  // When the leader has drained.
     bool is_ending_ = false;
     ExitCode exit_code_ = ExitCode::kOk;
