@@ -171,8 +171,16 @@ uint64_t mib_of(const std::string& what, const std::string& output) {
 // instance where nobody computes. Oracle: what the kernel says of the FFN worker's private memory,
 // which is these rows, and less than 48 MiB besides; a sanitizer has several times as much.
 TEST(Doctor, CountsTheRowsOfTheLargestPass) {
-    const std::vector<std::string> flags = {
-        "--attention-workers", "8", "--micro-batch-size", "4096", "--kv-tokens", "4096"};
+    const std::vector<std::string> flags = {"--attention-workers",
+                                            "8",
+                                            "--attention-threads",
+                                            "1",
+                                            "--ffn-threads",
+                                            "2",
+                                            "--micro-batch-size",
+                                            "4096",
+                                            "--kv-tokens",
+                                            "4096"};
     std::vector<std::string> check = {
         program("afdd"), "--check-config", "--model", test_model(), "--dispatch", "window"};
     check.insert(check.end(), flags.begin(), flags.end());
