@@ -21,7 +21,7 @@ namespace {
 
 // More levels than a call for each has stack for, in inputs that stay small.
 std::string expand(std::string_view text, size_t num_levels) {
-    constexpr int kExpandedMax = 4;
+    constexpr int kExpandedMax = 2;
     std::string out;
     int num_expanded = 0;
     for (const char c : text) {
@@ -86,7 +86,7 @@ void exercise(const std::string& stream, size_t cut) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     afd::fuzz::FuzzInput input(data, size);
     const size_t cut = input.take<uint8_t>() + size_t{1};
-    const size_t num_levels = input.take<uint16_t>() * size_t{8};
+    const size_t num_levels = input.take<uint16_t>() * size_t{2};
     const std::string bytes = afd::client::expand(input.text(), num_levels);
     const std::string body = afd::client::bodies_of(bytes, cut);
     afd::client::must_be_shown(afd::client::error_text(body));

@@ -150,6 +150,7 @@ TEST_F(UpgraderTest, ANewOneThatTakesNothingIsNotWaitedForForEver) {
     EXPECT_TRUE(run_until(loop_, [&] { return has_left_; }));
     EXPECT_EQ(gateway_->num_connections(), 0U) << "they were not handed over";
     ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
 }
 
 // Goal: whoever was ready and has ended has not taken the place. Method: it says that it is ready

@@ -20,6 +20,8 @@ using testing::HasSubstr;
 
 std::string refusal_of(const std::function<Result<std::string>()>& ask,
                        uint64_t deadline_ms = kPluginAnswerMs) {
+    // Those of other tests of this process.
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;
     const auto answer = ask_in_process("./its.so", ask, deadline_ms);
     EXPECT_LE(::waitpid(-1, nullptr, WNOHANG), 0) << "a child is left for somebody to wait for";
     return answer.ok() ? "it answered" : answer.error().message;
