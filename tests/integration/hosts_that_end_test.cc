@@ -46,6 +46,18 @@ class HostsThatEnd : public testing::Test {
         host_ = join();
         leader_->wait_ready();
     }
+    void start_with_both_roles_on_each() {
+        start({"--attention-workers",
+               "2",
+               "--attention-hosts",
+               "local,b",
+               "--ffn-workers",
+               "2",
+               "--ffn-hosts",
+               "local,b",
+               "--stop-timeout-ms",
+               "0"});
+    }
     void lead(const std::string& address, const std::vector<std::string>& flags) {
         std::vector<std::string> all = leader_flags(certificates_, address);
         all.insert(all.end(), flags.begin(), flags.end());
@@ -181,16 +193,7 @@ TEST_F(HostsThatEnd, TheOnlyAttentionHostIsAwaitedUntilTheDeadline) {
 
 // Asked to end, it says so; requests wait for the next of its name.
 TEST_F(HostsThatEnd, AHostThatLeavesInOrderAndComesBackChangesNoBit) {
-    start({"--attention-workers",
-           "2",
-           "--attention-hosts",
-           "local,b",
-           "--ffn-workers",
-           "2",
-           "--ffn-hosts",
-           "local,b",
-           "--stop-timeout-ms",
-           "0"});
+    start_with_both_roles_on_each();
     const client::Generation expected = undisturbed();
     begin_and_halt();
     host_->signal(SIGTERM);
@@ -208,16 +211,7 @@ TEST_F(HostsThatEnd, AHostThatLeavesInOrderAndComesBackChangesNoBit) {
 // waited (R7). Method: SIGSTOP for longer than a silent host is borne, amid requests. Oracle: the
 // bits of before from the same processes, and no word of silence.
 TEST_F(HostsThatEnd, AllThatWereStoppedTogetherGoOn) {
-    start({"--attention-workers",
-           "2",
-           "--attention-hosts",
-           "local,b",
-           "--ffn-workers",
-           "2",
-           "--ffn-hosts",
-           "local,b",
-           "--stop-timeout-ms",
-           "0"});
+    start_with_both_roles_on_each();
     const client::Generation expected = undisturbed();
     const auto workers = [this] {
         std::vector<pid_t> pids = host_->worker_pids();
